@@ -13,15 +13,15 @@ use tilewright_bench::{Contender, Contest, Failure, Stage};
 use tilewright_kernels::attention::{self, Attention, BackwardConfig, ForwardConfig, Saved};
 use tilewright_kernels::{Context, Table, TensorView, TensorViewMut};
 
-/// Queries, keys, warps, stages.
-type Forward = [usize; 4];
+/// Queries, keys, warps, stages, programs per multiprocessor or 0 for one per block of queries.
+type Forward = [usize; 5];
 /// Queries and keys of programs for keys, queries and keys of those for queries, stages.
 type Backward = [usize; 5];
 
 fn forward_configs(d: usize) -> &'static [Forward] {
     match d {
-        64 => &[[128, 128, 8, 3], [128, 128, 8, 2], [128, 64, 8, 4], [128, 64, 8, 2], [64, 128, 4, 2]],
-        _ => &[[128, 128, 8, 2], [128, 64, 8, 3], [128, 64, 8, 2], [64, 64, 4, 2], [64, 128, 4, 2]],
+        64 => &[[128, 128, 8, 3, 0], [128, 128, 8, 3, 1], [64, 128, 4, 2, 0], [64, 128, 4, 2, 2], [64, 128, 4, 3, 2]],
+        _ => &[[128, 128, 8, 2, 0], [128, 128, 8, 2, 1], [128, 64, 8, 3, 1]],
     }
 }
 
@@ -90,16 +90,19 @@ fn forward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
     let (o, l) = (&out, &lse);
 
     let mut ours = Contender::ours();
-    for &[block_q, block_k, num_warps, num_stages] in forward_configs(size.d) {
-        let config = ForwardConfig { block_q, block_k, num_warps, num_stages };
+    for &[block_q, block_k, num_warps, num_stages, programs] in forward_configs(size.d) {
+        let config = ForwardConfig { block_q, block_k, num_warps, num_stages, programs };
         let cx = context::<T, _>(&device, size, config);
-        ours.config(format!("BM={block_q} BN={block_k} warps={num_warps} stages={num_stages}"), move |_| {
-            let (mut o, mut l) = (o.lock(), l.lock());
-            let [q, k, v] = [q, k, v].map(|x| TensorView::new(x.view()?, shape(size)));
-            let to = TensorViewMut::new(o.view()?, shape(size))?;
-            let lse = TensorViewMut::new(l.view()?, [1, size.heads, size.length])?;
-            Ok(attention::forward_into(&cx, q?, k?, v?, None, &options(size), to, lse)?)
-        });
+        ours.config(
+            format!("BM={block_q} BN={block_k} warps={num_warps} stages={num_stages} programs={programs}"),
+            move |_| {
+                let (mut o, mut l) = (o.lock(), l.lock());
+                let [q, k, v] = [q, k, v].map(|x| TensorView::new(x.view()?, shape(size)));
+                let to = TensorViewMut::new(o.view()?, shape(size))?;
+                let lse = TensorViewMut::new(l.view()?, [1, size.heads, size.length])?;
+                Ok(attention::forward_into(&cx, q?, k?, v?, None, &options(size), to, lse)?)
+            },
+        );
     }
     let mut triton = Contender { name: "triton", configs: Vec::new() };
     let peers = stage.peers_of(("attention", T::NAME, Variant::Aligned), |entry| {

@@ -20,6 +20,9 @@ config! {
         pub num_warps,
         /// Blocks of keys and values that are on their way at once.
         pub num_stages,
+        /// Programs for each multiprocessor, which go on from one block of queries to the next; 0 for a program for each
+        /// block.
+        pub programs,
     }
 }
 
@@ -39,15 +42,18 @@ impl ForwardConfig {
             (_, 64) if d <= 64 => [32, 16, 4, 1],
             _ => [32, 16, 8, 1],
         };
-        ForwardConfig { block_q, block_k, num_warps, num_stages }
+        ForwardConfig { block_q, block_k, num_warps, num_stages, programs: 0 }
     }
 }
+
+/// The most sequences, as a power of two, whose blocks take turns: keys and values of 8 sequences of 16384 fit into the cache.
+const MOST_TOGETHER: u32 = 3;
 
 /// Flash attention (Dao, "FlashAttention-2", 2023): a program keeps a block of queries, and takes keys and values block
 /// after block. Scores are in shared memory or registers only.
 ///
-/// The grid is `[blocks of queries, heads, batches]`. Packed sequences begin at `q_starts[batch]` and `k_starts[batch]`, and
-/// then `queries` and `keys` are not asked for.
+/// The grid is one-dimensional, of any size: programs share the blocks of queries of all heads and batches. Packed sequences
+/// begin at `q_starts[batch]` and `k_starts[batch]`; then `queries` is the most of one, and `keys` is not asked for.
 #[kernel(flush = true)]
 pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usize, const DV: usize>(
     q: TensorDesc<T, { [1, 1, BM, D] }>,
@@ -64,6 +70,7 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
     keys: i32,
     columns: i32,
     group: i32,
+    together: i32,
     scale: f64,
     soft_cap: Option<f64>,
     left: Option<i32>,
@@ -77,75 +84,98 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
     lse_batch: i64,
     lse_head: i64,
 ) {
-    // The last queries see most where later keys are hidden: they come first.
-    let first = (num_programs(0) - 1 - program_id(0)) * BM;
-    let (head, batch) = (program_id(1), program_id(2));
-    let (q_start, queries) = if let Some(starts) = q_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, queries)
-    };
-    let (k_start, keys) = if let Some(starts) = k_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, keys)
-    };
-    let page = if q_starts.is_some() { 0 } else { batch };
-    let row = first + arange(0, BM);
-    // Queries and keys end together: the place of a query among the keys.
-    let place = first + keys - queries;
-    let at = place + arange(0, BM);
-    let upto = minimum(at + (right + 1), keys);
-    let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
-    let end = select(first < queries, minimum(keys, place + BM + right), 0);
-    // All rows see all keys of blocks between these.
-    let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
-    let whole_to = minimum(keys, place + right + 1);
-
+    let blocks = cdiv(queries, BM);
+    let (all, longest) = (heads * batches, queries);
     let scale = scale as T::Acc;
-    let query = reshape(q.load([page, head, q_start + first, 0]), [BM, D]);
-    let mut rows = unseen::<T::Acc, BM, DV>();
-    #[warp_specialize]
-    for start in (begin..end).step_by(BN) {
-        let key = start + arange(0, BN);
-        let block = reshape(k.load([page, head / group, k_start + start, 0]), [BN, D]);
-        let mut scores = dot(query, block.trans(), out = T::Acc, precision = tf32x3);
-        let mut factor = scale * (LOG2_E as f64 as T::Acc);
-        if let Some(cap) = soft_cap {
-            scores = tanh(scores * (scale / cap as T::Acc)) * cap as T::Acc;
-            factor = LOG2_E as f64 as T::Acc;
+    let out_blocks =
+        tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
+    for turn in (program_id(0)..blocks * all).step_by(num_programs(0)) {
+        let (block, sequence) = place_of(turn, blocks, all, together);
+        let first = block * BM;
+        let head = sequence % heads;
+        let batch = minimum(sequence / heads, batches - 1);
+        let (q_start, queries) = if let Some(starts) = q_starts {
+            let start = load(starts + batch);
+            (start, load(starts + batch + 1) - start)
+        } else {
+            (0, longest)
+        };
+        let (k_start, keys) = if let Some(starts) = k_starts {
+            let start = load(starts + batch);
+            (start, load(starts + batch + 1) - start)
+        } else {
+            (0, keys)
+        };
+        let page = if q_starts.is_some() { 0 } else { batch };
+        let row = first + arange(0, BM);
+        // Queries and keys end together: the place of a query among the keys.
+        let place = first + keys - queries;
+        let at = place + arange(0, BM);
+        let upto = minimum(at + (right + 1), keys);
+        let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
+        let end = select(first < queries, minimum(keys, place + BM + right), 0);
+        // All rows see all keys of blocks between these.
+        let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
+        let whole_to = minimum(keys, place + right + 1);
+
+        let query = reshape(q.load([page, head, q_start + first, 0]), [BM, D]);
+        let mut rows = unseen::<T::Acc, BM, DV>();
+        #[warp_specialize]
+        for start in (begin..end).step_by(BN) {
+            let key = start + arange(0, BN);
+            let block = reshape(k.load([page, head / group, k_start + start, 0]), [BN, D]);
+            let mut scores = dot(query, block.trans(), out = T::Acc, precision = tf32x3);
+            let mut factor = scale * (LOG2_E as f64 as T::Acc);
+            if let Some(cap) = soft_cap {
+                scores = tanh(scores * (scale / cap as T::Acc)) * cap as T::Acc;
+                factor = LOG2_E as f64 as T::Acc;
+            }
+            if let Some(bias) = bias {
+                let offsets = row[(.., None)] as i64 * bias_row + key as i64;
+                let mask = (row < queries)[(.., None)] & (key < keys);
+                let added = load(bias + (batch as i64 * bias_batch + head as i64 * bias_head) + offsets, mask = mask);
+                scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added as T::Acc;
+                factor = LOG2_E as f64 as T::Acc;
+            }
+            if start < whole_from || start + BN > whole_to {
+                scores = if let Some(left) = left {
+                    hide(scores, key, at - left, upto)
+                } else {
+                    hide_later(scores, key, upto)
+                };
+            }
+            let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);
+            rows = absorb(rows, scores, values, factor);
         }
-        if let Some(bias) = bias {
-            let offsets = row[(.., None)] as i64 * bias_row + key as i64;
-            let mask = (row < queries)[(.., None)] & (key < keys);
-            let added = load(bias + (batch as i64 * bias_batch + head as i64 * bias_head) + offsets, mask = mask);
-            scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added as T::Acc;
-            factor = LOG2_E as f64 as T::Acc;
+        let (result, log) = finish(rows);
+        let lse = lse + (page as i64 * lse_batch + head as i64 * lse_head + q_start as i64);
+        store(lse + row, log as f32, mask = row < queries);
+        // The long rows of large heads leave no room to gather blocks in.
+        if q_starts.is_some() || DV > 128 {
+            let column = arange(0, DV);
+            let rows = (q_start + row) as i64 * out_row;
+            let mask = (row < queries)[(.., None)] & (column < columns);
+            let out = out + (page as i64 * out_batch + head as i64 * out_head);
+            store(out + rows[(.., None)] + column, result as T, mask = mask);
+        } else {
+            out_blocks.store([batch, head, first, 0], reshape(result as T, [1, 1, BM, DV]));
         }
-        if start < whole_from || start + BN > whole_to {
-            scores =
-                if let Some(left) = left { hide(scores, key, at - left, upto) } else { hide_later(scores, key, upto) };
-        }
-        let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);
-        rows = absorb(rows, scores, values, factor);
     }
-    let (result, log) = finish(rows);
-    let lse = lse + (page as i64 * lse_batch + head as i64 * lse_head + q_start as i64);
-    store(lse + row, log as f32, mask = row < queries);
-    // The long rows of large heads leave no room to gather blocks in.
-    if q_starts.is_some() || DV > 128 {
-        let column = arange(0, DV);
-        let rows = (q_start + row) as i64 * out_row;
-        let mask = (row < queries)[(.., None)] & (column < columns);
-        let out = out + (page as i64 * out_batch + head as i64 * out_head);
-        store(out + rows[(.., None)] + column, result as T, mask = mask);
-    } else {
-        let out =
-            tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
-        out.store([batch, head, first, 0], reshape(result as T, [1, 1, BM, DV]));
-    }
+}
+
+/// Which block of queries of which of `all` sequences is the one at a turn.
+///
+/// The last queries see most where later keys are hidden: they come first. Programs that run at the same time read the
+/// keys of `together` sequences, which the cache holds: with one, the blocks of a sequence follow each other; with more,
+/// blocks of one place do, so that programs that take turns have equal shares. The bounds say what holds anyway, for those
+/// who prove that no access leaves its buffer.
+#[device]
+fn place_of(turn: i32, blocks: i32, all: i32, together: i32) -> (i32, i32) {
+    let before = turn / (blocks * together) * together;
+    let several = maximum(minimum(together, all - before), 1);
+    let within = turn - before * blocks;
+    let block = maximum(blocks - 1 - maximum(within / several, 0), 0);
+    (block, maximum(minimum(before + within % several, all - 1), 0))
 }
 
 /// Where sequences begin in packed tensors.
@@ -323,6 +353,17 @@ fn launch<'a, T: Float>(
         let capability = cx.device().compute_capability();
         ForwardConfig::rule(capability, 8 * size_of::<T>(), dims.0.max(dims.1), plain)
     })?;
+    let tiles = longest.div_ceil(config.block_q) * heads * batches;
+    check::size("q", tiles)?;
+    // Blocks of as many sequences take turns as have the places of a program's blocks go up by an odd number: all places
+    // come up equally often then, where there is a power of two of them.
+    let (programs, together) = match config.programs {
+        0 => (tiles, 1),
+        several => {
+            let programs = several * cx.device().multiprocessor_count();
+            (tiles.min(programs), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
+        }
+    };
     let bias_strides = bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64));
     AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1 }
         .call(
@@ -334,12 +375,13 @@ fn launch<'a, T: Float>(
             MaybeView::from(starts.map(|starts| starts.k.elements())),
             out.elements(),
             lse.elements(),
-            check::size("q", batch)?,
+            check::size("q", batches)?,
             check::size("q", heads)?,
-            check::size("q", queries)?,
+            check::size("q", longest)?,
             check::size("k", keys)?,
             check::size("v", dv)?,
             check::size("q", group)?,
+            together,
             places.scale,
             options.soft_cap,
             places.left,
@@ -353,7 +395,7 @@ fn launch<'a, T: Float>(
             lse_strides[0] as i64,
             lse_strides[1] as i64,
         )
-        .grid((longest.div_ceil(config.block_q), heads, batches))
+        .grid(check::size("q", programs)? as usize)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .stream(cx.stream())

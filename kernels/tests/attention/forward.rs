@@ -188,11 +188,23 @@ fn packed_sequences() {
 fn a_table_says_how_attention_runs() {
     on_every_device(|cx| {
         let case = Case { batch: 1, queries: 130, keys: 140, causal: true, ..PLAIN };
-        for (block_q, block_k) in [(16, 64), (128, 128), (64, 16)] {
+        for (block_q, block_k, programs) in [(16, 64, 0), (128, 128, 0), (64, 16, 0), (16, 32, 1), (64, 128, 2)] {
             let mut table = Table::new();
-            let config = ForwardConfig { block_q, block_k, num_warps: 8, num_stages: 2 };
+            let config = ForwardConfig { block_q, block_k, num_warps: 8, num_stages: 2, programs };
             table.insert(cx.device().name(), f16::ELEMENT, &[16, 130, 140], config);
-            check::<f16>(&cx.clone().with_table(table), case)?;
+            let cx = cx.clone().with_table(table);
+            check::<f16>(&cx, case)?;
+        }
+        // More blocks than programs, and sequences that do not all take turns together.
+        let (batch, heads, queries, keys) = if cx.device().is_cuda() { (10, 14, 150, 700) } else { (2, 6, 30, 40) };
+        for (num_warps, programs) in [(4, 2), (8, 1)] {
+            let mut table = Table::new();
+            let config = ForwardConfig { block_q: 16 * num_warps, block_k: 128, num_warps, num_stages: 2, programs };
+            table.insert(cx.device().name(), f16::ELEMENT, &[16, queries, keys], config);
+            let cx = cx.clone().with_table(table);
+            for causal in [false, true] {
+                check::<f16>(&cx, Case { batch, heads, kv_heads: heads / 2, queries, keys, causal, ..case })?;
+            }
         }
         Ok(())
     });
