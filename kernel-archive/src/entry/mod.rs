@@ -126,6 +126,11 @@ impl Code {
         LaunchConditions::from_lists(self.nodes.clone(), self.conditions.clone())
     }
 
+    /// Whether it depends on what is known of buffers' lengths. What does not serves all of them.
+    pub fn uses_lengths(&self) -> bool {
+        self.abi.iter().any(|param| matches!(param, AbiParam::Length(_)))
+    }
+
     /// Whether a launch can rely on it: numbers name what is there.
     fn is_sound(&self) -> bool {
         let params = self.names.len();
