@@ -10,6 +10,7 @@ use super::super::target::Target;
 use super::super::tile_size::LargestTile;
 use super::compiler::Compiler;
 use super::module::{self, Loaded};
+use super::stored::{self, Wanted};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
 use crate::report_slot::{LaunchRecord, ReportSource};
@@ -37,20 +38,21 @@ pub(super) struct Variant {
 
 impl Variant {
     /// Binds and compiles; gives the bound kernel too.
-    pub(super) fn compile(
-        kernel: &'static Definition,
-        spec: &Spec<'_>,
-        target: Target,
-        checks: Checks,
-    ) -> Result<(Variant, Bound)> {
+    pub(super) fn compile(wanted: &Wanted<'_>, texts: Texts) -> Result<(Variant, Bound)> {
+        let Wanted { kernel, spec, target, checks } = *wanted;
         let mut timings = Timings::default();
         let bound = bind(kernel, spec, Some(target), &mut timings)?;
-        let artifact = generate(kernel, spec, &bound, target, checks, Texts::Dropped, &mut timings)?;
+        let artifact = generate(kernel, spec, &bound, target, checks, texts, &mut timings)?;
         let func = bound.func();
         let (atomics, names) = (atomic_spans(func), names(func));
         let atomics = artifact.sites.iter().map(|site| atomics.contains(&site.span)).collect();
         let variant = Variant::new(kernel, artifact, SiteFacts { atomics, names }, Loads::of(func), Recipes::of(func));
-        Ok((Variant { timings, ..variant }, bound))
+        let variant = Variant { timings, ..variant };
+        // In tests and debug builds, whatever is compiled is seen to be the same when it comes from a file.
+        if cfg!(debug_assertions) {
+            stored::check(wanted, &variant, &bound)?;
+        }
+        Ok((variant, bound))
     }
 
     pub(super) fn new(

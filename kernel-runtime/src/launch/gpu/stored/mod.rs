@@ -23,10 +23,11 @@ use super::super::definition::Definition;
 use super::super::spec::Spec;
 use super::super::target::Target;
 use super::compiler;
-use super::variant::Variant;
-use crate::error::Result;
+use super::variant::{Texts, Variant};
+use crate::error::{Error, Result};
 use kernel_archive::{Entry, Maker};
 use kernel_core::backend::{Checks, Timings};
+use kernel_core::ir::Bound;
 
 /// Which runtimes can use each other's archives: those that are made of the same sources.
 pub(in super::super) const RUNTIME: &str = env!("TILEWRIGHT_RUNTIME");
@@ -50,7 +51,7 @@ pub(super) fn find_or_compile(
     if shipped::any() && !compiler::is_available() {
         return less_special(&wanted);
     }
-    let (variant, bound) = Variant::compile(kernel, spec, target, checks)?;
+    let (variant, bound) = Variant::compile(&wanted, Texts::Dropped)?;
     log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
     let maker = || maker().filter(|_| compiler::is_as_fingerprinted());
     shelf::keep(|| entry::write(&wanted, &variant, &bound, maker()?));
@@ -73,6 +74,32 @@ pub(super) struct Wanted<'w> {
     pub(super) checks: Checks,
 }
 
+/// Whether a variant is the same when it has been written down and read again.
+///
+/// # Errors
+/// [`Error::Internal`] with what differs.
+pub(super) fn check(wanted: &Wanted<'_>, variant: &Variant, bound: &Bound) -> Result<()> {
+    let problem = |what: &str| Error::Internal {
+        message: format!("the code of kernel `{}` cannot be kept: {what}", wanted.kernel.name()).into(),
+    };
+    let maker = Maker { runtime: RUNTIME.to_string(), compiler: String::new() };
+    let written = entry::write(wanted, variant, bound, maker.clone());
+    let written = written.ok_or_else(|| problem("it names a place that is not in its tile IR"))?;
+    let decoded = kernel_archive::entry::decode(&kernel_archive::entry::encode(&written));
+    let decoded = decoded.map_err(|error| problem(&error.to_string()))?;
+    if decoded != written {
+        return Err(problem("what is read is not what was written"));
+    }
+    let read = entry::read(wanted.kernel, decoded).ok_or_else(|| problem("it is not sound"))?;
+    if read.artifact.sites != variant.artifact.sites {
+        return Err(problem("places have changed"));
+    }
+    match entry::write(wanted, &read, bound, maker) {
+        Some(again) if again == written => Ok(()),
+        _ => Err(problem("what was read is written another way")),
+    }
+}
+
 /// Who makes variants in this process; `None` if that cannot be said.
 pub(super) fn maker() -> Option<Maker> {
     Some(Maker { runtime: RUNTIME.to_string(), compiler: compiler::fingerprint()?.to_string() })
@@ -90,7 +117,7 @@ pub(in super::super) fn compile_entries(
     let mut next = Some(checks);
     while let Some(checks) = next {
         let wanted = Wanted { kernel, spec, target, checks };
-        let (variant, bound) = Variant::compile(kernel, spec, target, checks)?;
+        let (variant, bound) = Variant::compile(&wanted, Texts::Dropped)?;
         kernel.count_compilation();
         let has_other = checks == Checks::AtLaunch && !variant.artifact.conditions.is_empty();
         next = has_other.then_some(Checks::EveryAccess);

@@ -93,8 +93,8 @@ pub(super) fn record(entry: impl FnOnce() -> Option<Entry>) {
     }
 }
 
-/// Adds a variant to an archive that other processes may add to. What another version of Tilewright has written is
-/// replaced by what is found now; what is no archive is left alone.
+/// Adds a variant to an archive that other processes may add to. What this version of Tilewright cannot use is dropped, and
+/// a variant that another compiler has made is replaced; what is no archive is left alone.
 pub(super) fn record_to(path: &Path, entry: &Entry) -> io::Result<()> {
     file::update(path, |old| {
         let reader = match old.map(container::Reader::new) {
@@ -108,16 +108,15 @@ pub(super) fn record_to(path: &Path, entry: &Entry) -> io::Result<()> {
         let mut entries: Vec<(Key, Vec<u8>)> = Vec::new();
         for index in 0..reader.map_or(0, |reader| reader.len()) {
             let kept = reader.and_then(|reader| Some((reader.key(index)?, reader.entry(index).ok()?)));
-            let is_of_this = |bytes: &[u8]| {
-                entry::decode_head(bytes).is_ok_and(|head| head.maker == entry.head.maker)
-            };
-            entries.extend(kept.filter(|(_, bytes)| is_of_this(bytes)).map(|(key, bytes)| (key, bytes.to_vec())));
+            let Some((key, bytes)) = kept else { continue };
+            match entry::decode_head(bytes) {
+                Ok(head) if head.identity == entry.head.identity && head.maker == entry.head.maker => return Ok(None),
+                Ok(head) if head.maker.runtime == entry.head.maker.runtime => entries.push((key, bytes.to_vec())),
+                Ok(_) | Err(_) => {}
+            }
         }
-        let key = entry.head.identity.key("");
-        if entries.iter().any(|(known, _)| *known == key) {
-            return Ok(None);
-        }
-        entries.push((key, entry::encode(entry)));
+        entries.push((entry.head.identity.key(""), entry::encode(entry)));
+        // Of two with one key, the last is written.
         let borrowed: Vec<(Key, &[u8])> = entries.iter().map(|(key, bytes)| (*key, bytes.as_slice())).collect();
         Ok(Some(container::write(&borrowed)))
     })

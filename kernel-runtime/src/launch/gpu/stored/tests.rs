@@ -53,7 +53,7 @@ fn with_wanted<R>(
 }
 
 fn compiled(wanted: &Wanted<'_>) -> Result<(Variant, Entry)> {
-    let (variant, bound) = Variant::compile(wanted.kernel, wanted.spec, wanted.target, wanted.checks)?;
+    let (variant, bound) = Variant::compile(wanted, Texts::Dropped)?;
     let maker = maker().expect("the tests have an LLVM");
     let entry = super::entry::write(wanted, &variant, &bound, maker).expect("all its places are in the text");
     Ok((variant, entry))
@@ -223,6 +223,9 @@ fn records_grow_and_replace_what_is_stale() -> Result<()> {
     assert_eq!(read().len(), 2);
     let mut newer = one.clone();
     newer.head.maker.compiler = "the next one".into();
+    shelf::record_to(&path, &newer).expect("written");
+    assert!(read().len() == 2 && read().contains(&newer) && read().contains(&two));
+    newer.head.maker.runtime = "the next one".into();
     shelf::record_to(&path, &newer).expect("written");
     assert_eq!(read(), [newer]);
     std::fs::write(&path, "precious").expect("written");
