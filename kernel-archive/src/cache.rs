@@ -157,7 +157,8 @@ fn refuse_shared(folder: &Path) -> io::Result<()> {
         const OTHERS_WRITE: u32 = 0o002;
         let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder)?);
         if mode & OTHERS_WRITE != 0 {
-            let problem = "everybody may write it, and what is in it is run; take that right away, or choose another folder";
+            let problem =
+                "everybody may write it, and what is in it is run; take that right away, or choose another folder";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
     }

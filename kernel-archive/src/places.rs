@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn written_ptx_is_marked_with_its_place() {
-        let text = |line: u32| format!("kernel k \"\" safe generic {{\n  map {{ptx = pure(\"neg\", 1)}} @{line}:1+1\n}}\n");
+        let text =
+            |line: u32| format!("kernel k \"\" safe generic {{\n  map {{ptx = pure(\"neg\", 1)}} @{line}:1+1\n}}\n");
         assert_ne!(Places::of(&text(1)).digest(), Places::of(&text(2)).digest());
     }
 

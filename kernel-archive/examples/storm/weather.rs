@@ -189,7 +189,8 @@ fn look(folder: &Path, outcome: &mut Outcome) {
             None if name.ends_with(".unfinished") => {
                 outcome.unfinished += 1;
                 let long_ago = SystemTime::now() - Duration::from_secs(7200);
-                let _ = std::fs::File::options().append(true).open(file.path()).and_then(|it| it.set_modified(long_ago));
+                let _ =
+                    std::fs::File::options().append(true).open(file.path()).and_then(|it| it.set_modified(long_ago));
             }
             None => outcome.wrong.push(format!("{name} is no file of the cache")),
         }

@@ -8,7 +8,7 @@
 //! [`FORMAT`](crate::container::FORMAT).
 
 use kernel_core::backend::conditions::{Condition, Node};
-use kernel_core::backend::nvidia::AbiParam;
+use kernel_core::backend::nvidia::{self, AbiParam};
 use kernel_core::backend::{LaunchConditions, SiteKind};
 use kernel_core::ir::{DType, MAX_TENSOR_RANK, ParamId, Recipe};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ pub struct Head {
     pub identity: Identity,
     /// Who has made it.
     pub maker: Maker,
+    /// How the back end was asked to compile it, to make its stages again.
+    pub options: nvidia::Options,
     /// What a launch needs besides the PTX.
     pub code: Code,
 }

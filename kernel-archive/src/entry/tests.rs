@@ -32,7 +32,8 @@ pub(crate) fn sample() -> Entry {
     };
     let map = TensorMap::new(param(5), &[64, 32], MapSwizzle::Bytes128);
     let abi = [AbiParam::Buffer(param(0)), AbiParam::Scalar(param(2), DType::I32), AbiParam::Length(param(1))];
-    let abi = abi.into_iter().chain([AbiParam::ReportSlot, AbiParam::Shape(param(5), 1)]).chain(map.map(AbiParam::TensorMap));
+    let abi =
+        abi.into_iter().chain([AbiParam::ReportSlot, AbiParam::Shape(param(5), 1)]).chain(map.map(AbiParam::TensorMap));
     let bounds = SiteKind::Bounds { param: param(1), store: true };
     let code = Code {
         entry: "add".into(),
@@ -63,7 +64,9 @@ pub(crate) fn sample() -> Entry {
     let maker = Maker { runtime: "0.1.0".into(), compiler: "0.1.0, LLVM 22".into() };
     let ptx = ".version 8.0\n.target sm_90a\n".repeat(40);
     let texts = Texts { ptx, bound_ir: "kernel add".into(), report: "nothing".into() };
-    Entry { head: Head { identity: identity(), maker, code }, texts }
+    let options =
+        nvidia::Options { disabled_passes: vec!["unroll".into()], delays: Some(7), ..nvidia::Options::default() };
+    Entry { head: Head { identity: identity(), maker, options, code }, texts }
 }
 
 #[test]

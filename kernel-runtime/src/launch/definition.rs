@@ -2,8 +2,8 @@
 
 use super::spec::Tuning;
 use crate::error::{Error, Result};
-use kernel_core::diag::Diagnostic;
 use kernel_archive::Places;
+use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{ConstOrigin, ConstParam, Files, Func, Generic};
 use kernel_core::text;
 use std::borrow::Cow;

@@ -21,9 +21,9 @@ pub use failures::Failure;
 mod divisors;
 mod evaluate;
 mod failures;
-mod written;
 #[cfg(test)]
 mod tests;
+mod written;
 
 /// Index of a node in its program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -16,7 +16,7 @@ use crate::error::{Access, Error, Result};
 use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
-use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
+use kernel_core::backend::{Artifact, Backend, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The code, and what its reports mean.
 pub(super) struct Variant {
     pub(super) artifact: Artifact<Ptx>,
+    /// How it was compiled.
+    pub(super) options: Options,
     /// Makes errors of what programs report. `None` if nothing can fail.
     pub(super) reports: Option<Arc<dyn ReportSource>>,
     pub(super) facts: SiteFacts,
@@ -39,14 +41,15 @@ pub(super) struct Variant {
 impl Variant {
     /// Binds and compiles; gives the bound kernel too.
     pub(super) fn compile(wanted: &Wanted<'_>, texts: Texts) -> Result<(Variant, Bound)> {
-        let Wanted { kernel, spec, target, checks } = *wanted;
+        let Wanted { kernel, spec, target, .. } = *wanted;
         let mut timings = Timings::default();
         let bound = bind(kernel, spec, Some(target), &mut timings)?;
-        let artifact = generate(kernel, spec, &bound, target, checks, texts, &mut timings)?;
+        let (artifact, options) = generate(wanted, &bound, texts, &mut timings)?;
         let func = bound.func();
         let (atomics, names) = (atomic_spans(func), names(func));
         let atomics = artifact.sites.iter().map(|site| atomics.contains(&site.span)).collect();
-        let variant = Variant::new(kernel, artifact, SiteFacts { atomics, names }, Loads::of(func), Recipes::of(func));
+        let variant =
+            Variant::new(kernel, artifact, options, SiteFacts { atomics, names }, Loads::of(func), Recipes::of(func));
         let variant = Variant { timings, ..variant };
         // In tests and debug builds, whatever is compiled is seen to be the same when it comes from a file.
         if cfg!(debug_assertions) {
@@ -58,6 +61,7 @@ impl Variant {
     pub(super) fn new(
         kernel: &'static Definition,
         artifact: Artifact<Ptx>,
+        options: Options,
         facts: SiteFacts,
         loads: Loads,
         made: Recipes,
@@ -65,7 +69,16 @@ impl Variant {
         let reports = (!artifact.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
             Arc::new(Reports { kernel, sites: artifact.sites.clone(), facts: facts.clone() })
         });
-        Variant { artifact, reports, facts, loads, made, timings: Timings::default(), loaded: Mutex::default() }
+        Variant {
+            artifact,
+            options,
+            reports,
+            facts,
+            loads,
+            made,
+            timings: Timings::default(),
+            loaded: Mutex::default(),
+        }
     }
 
     /// Whether the code depends on what is known of buffers' lengths.
@@ -94,15 +107,13 @@ pub(super) enum Texts {
 }
 
 /// Runs the backend.
-pub(super) fn generate(
-    kernel: &Definition,
-    spec: &Spec<'_>,
+fn generate(
+    wanted: &Wanted<'_>,
     bound: &Bound,
-    target: Target,
-    checks: Checks,
     texts: Texts,
     timings: &mut Timings,
-) -> Result<Artifact<Ptx>> {
+) -> Result<(Artifact<Ptx>, Options)> {
+    let Wanted { kernel, spec, target, checks } = *wanted;
     let defaults = Options::default();
     let largest = LargestTile::of(bound);
     largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
@@ -120,7 +131,7 @@ pub(super) fn generate(
     let mut artifact =
         Compiler.compile(bound, target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
     timings.append(std::mem::take(&mut artifact.timings));
-    Ok(artifact)
+    Ok((artifact, options))
 }
 
 /// The backend's error as ours.

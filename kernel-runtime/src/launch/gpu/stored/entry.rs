@@ -6,7 +6,7 @@ use super::super::super::made::Recipes;
 use super::super::variant::{SiteFacts, Variant};
 use super::Wanted;
 use kernel_archive::{Code, Entry, Head, Maker, Site, Texts};
-use kernel_core::backend::nvidia::{Explain, Ptx, Usage};
+use kernel_core::backend::nvidia::{Explain, Options, Ptx, Usage};
 use kernel_core::backend::{self, Artifact, Timings};
 use kernel_core::ir::Bound;
 use kernel_core::text;
@@ -37,14 +37,14 @@ pub(super) fn write(wanted: &Wanted<'_>, variant: &Variant, bound: &Bound, maker
     let identity = wanted.identity();
     // Code that does not look at lengths serves all of them.
     let identity = if variant.uses_lengths() { identity } else { identity.for_all_lengths() };
-    let texts =
-        Texts { ptx: code.text.clone(), bound_ir: text::print(bound.func()), report: code.report.report(None) };
-    Some(Entry { head: Head { identity, maker, code: written }, texts })
+    let texts = Texts { ptx: code.text.clone(), bound_ir: text::print(bound.func()), report: code.report.report(None) };
+    let options = Options { keep_llvm_ir: false, ..variant.options.clone() };
+    Some(Entry { head: Head { identity, maker, options, code: written }, texts })
 }
 
 /// The variant of an entry; `None` if it is not sound, which its checksum says of none that was written here.
 pub(super) fn read(kernel: &'static Definition, entry: Entry) -> Option<Variant> {
-    let Entry { head: Head { code, .. }, texts } = entry;
+    let Entry { head: Head { code, options, .. }, texts } = entry;
     let places = kernel.places();
     let conditions = code.launch_conditions()?;
     let facts = SiteFacts {
@@ -70,7 +70,7 @@ pub(super) fn read(kernel: &'static Definition, entry: Entry) -> Option<Variant>
         },
     };
     let made = Recipes::read(code.made, places);
-    Some(Variant::new(kernel, artifact, facts, Loads::from_bits(code.loads), made))
+    Some(Variant::new(kernel, artifact, options, facts, Loads::from_bits(code.loads), made))
 }
 
 /// A report that was made when the kernel was compiled.

@@ -44,9 +44,7 @@ fn line(wanted: &Wanted<'_>) -> String {
     let chosen = chosen(func, spec).join(", ");
     let (options, assumed) = (options(wanted), assumed(func, spec, &name));
     let target = wanted.target.name();
-    format!(
-        "archive.add({name}Consts{consts}.request{dtypes}({chosen}){options}{assumed}, &[Target::{target}()])?;"
-    )
+    format!("archive.add({name}Consts{consts}.request{dtypes}({chosen}){options}{assumed}, &[Target::{target}()])?;")
 }
 
 /// The name of a kernel's structs: `add_rows` has `AddRowsConsts`.
@@ -62,9 +60,7 @@ fn struct_name(kernel: &str) -> String {
 /// The arguments of `request`: values of `Const` parameters, and whether optional ones are there.
 fn chosen(func: &Func, spec: &Spec<'_>) -> Vec<String> {
     let one = |(param, given): (&kernel_core::ir::Param, &ParamSpec)| match (given, param.passing) {
-        (given, Passing::Optional | Passing::InPlace(_)) => {
-            Some((!matches!(given, ParamSpec::Omitted(_))).to_string())
-        }
+        (given, Passing::Optional | Passing::InPlace(_)) => Some((!matches!(given, ParamSpec::Omitted(_))).to_string()),
         (ParamSpec::Const(value), Passing::Always) => Some(match value.literal() {
             Literal::Bool(value) => value.to_string(),
             Literal::Int(value) => value.to_string(),

@@ -101,7 +101,10 @@ pub(super) fn record_to(path: &Path, entry: &Entry) -> io::Result<()> {
             None => None,
             Some(Ok(reader)) => Some(reader),
             Some(Err(kernel_archive::ArchiveError::NoArchive)) if old.is_some_and(|old| !old.is_empty()) => {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this file is no archive of compiled kernels"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "this file is no archive of compiled kernels",
+                ));
             }
             Some(Err(_)) => None,
         };

@@ -214,7 +214,9 @@ fn records_grow_and_replace_what_is_stale() -> Result<()> {
     std::fs::create_dir_all(&folder.0).expect("a folder");
     let path = folder.0.join("kernels.twa");
     let kernel = leak(COPY);
-    let entry = |divisor| with_wanted(kernel, &params(16, divisor), Checks::AtLaunch, |wanted| compiled(wanted).map(|(_, entry)| entry));
+    let entry = |divisor| {
+        with_wanted(kernel, &params(16, divisor), Checks::AtLaunch, |wanted| compiled(wanted).map(|(_, entry)| entry))
+    };
     let (one, two): (Entry, Entry) = (entry(1)?, entry(16)?);
     for entry in [&one, &two, &one] {
         shelf::record_to(&path, entry).expect("written");
