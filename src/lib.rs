@@ -45,6 +45,7 @@
 //! | [`launch`] | calls, grids, compiled kernels to look at |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
+//! | [`archive`] | compiled kernels in files: the cache on disk, kernels shipped without a compiler |
 //! | [`guide`] | how a matrix product becomes fast, step by step |
 //!
 //! # Launches
@@ -130,7 +131,7 @@
 //!
 //! | feature | default | meaning |
 //! |---|---|---|
-//! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU only |
+//! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU, and on GPUs from an [archive] |
 //! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
 //!
 //! The LLVM of the Rust toolchain is loaded on x86-64 and aarch64 Linux. On other platforms `jit` has no effect without
@@ -144,12 +145,27 @@ pub mod prelude;
 #[doc(hidden)]
 pub use kernel_macros::inline_device_function;
 pub use kernel_macros::{device, kernel};
+pub use kernel_runtime::archive;
 pub use kernel_runtime::launch::{self, InPlace, Target};
 pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
     Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
 pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
+
+/// Embeds an archive of compiled kernels, and lets launches find them; gives how many variants it has. The path is that of
+/// `include_bytes!`: relative to the source file, or `concat!(env!("OUT_DIR"), "/kernels.twa")`. Call it before the first
+/// launch, and before [`Device::best`] in a program without the feature `jit`.
+///
+/// # Errors
+///
+/// [`Error::Archive`] if the file is no archive, damaged, or of another version of Tilewright: see [`archive`].
+#[macro_export]
+macro_rules! embed_archive {
+    ($path:expr $(,)?) => {
+        $crate::archive::add(::core::include_bytes!($path))
+    };
+}
 
 /// The 16-bit floats, which are dtypes like those of Rust.
 pub use half;

@@ -80,6 +80,6 @@ pub use kernel::{
 };
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
-pub use load::load;
+pub use load::{fingerprint, load};
 pub use machine::{TRIPLE, data_layout, emit_ptx, kept_machine, new_context, new_module, target_machine};
 pub use passes::{SlpVectorize, optimise};

@@ -31,9 +31,10 @@ use crate::{machine, options};
 /// # Ok::<(), kernel_llvm::LoadError>(())
 /// ```
 pub fn load() -> Result<&'static Llvm, LoadError> {
-    static LLVM: OnceLock<Result<Llvm, LoadError>> = OnceLock::new();
     LLVM.get_or_init(load_now).as_ref().map_err(Clone::clone)
 }
+
+static LLVM: OnceLock<Result<Llvm, LoadError>> = OnceLock::new();
 
 /// What [`load`] does the first time.
 fn load_now() -> Result<Llvm, LoadError> {
@@ -44,6 +45,15 @@ fn load_now() -> Result<Llvm, LoadError> {
     machine::require_short_pointers(&llvm)?;
     llvm.load_time = start.elapsed();
     Ok(llvm)
+}
+
+/// What tells the LLVM that [`load`] takes from others, found without loading it: as long as it says the same, the same
+/// kernels give the same code. `None` where that cannot be said without loading: no file is where one is looked for first,
+/// or that file turned out to be unusable, and another one has been loaded.
+///
+/// It costs a look into a folder.
+pub fn fingerprint() -> Option<String> {
+    source::fingerprint()
 }
 
 #[cfg(not(feature = "link-llvm"))]
@@ -73,6 +83,22 @@ mod source {
         opened.keep();
         fatal::install();
         Ok(Llvm { version, path, missing, load_time: Duration::ZERO })
+    }
+
+    /// Name, size and time of the file that is opened first. Toolchains that differ have files with different names
+    /// (`libLLVM.so.22.1-rust-1.95.0-stable`), and a new nightly has a new file.
+    pub(super) fn fingerprint() -> Option<String> {
+        let first = |candidates: &mut dyn Iterator<Item = Candidate>| candidates.next()?.ok();
+        let path = match settings::llvm() {
+            Some(path) => first(&mut search::named(&path).into_iter())?,
+            None => first(&mut search::candidates())?,
+        };
+        if super::LLVM.get().is_some_and(|loaded| loaded.as_ref().is_ok_and(|llvm| llvm.path != path)) {
+            return None;
+        }
+        let about = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
+        let changed = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{} of {} bytes at {}", path.file_name()?.display(), about.len(), changed.as_nanos()))
     }
 
     /// Finds out whether `path` is an LLVM that [`load`](crate::load) would accept, and its version,
@@ -124,6 +150,12 @@ mod source {
 
     use crate::error::{LoadError, Rejection};
     use crate::handle::Llvm;
+
+    /// The version; a program that is linked anew with another LLVM of the same version is taken for the same.
+    pub(super) fn fingerprint() -> Option<String> {
+        let (major, minor, patch) = inkwell::support::get_llvm_version();
+        Some(format!("linked LLVM {major}.{minor}.{patch}"))
+    }
 
     /// Asks the linked LLVM for its version.
     pub(super) fn find() -> Result<Llvm, LoadError> {

@@ -43,7 +43,8 @@ struct DeviceInner {
 }
 
 impl Device {
-    /// The first CUDA GPU, or the CPU if there is none that can be used or this program cannot compile for it. The
+    /// The first CUDA GPU, or the CPU if there is none that can be used or this program neither can compile for it nor has
+    /// an [archive](crate::archive) of compiled kernels. The
     /// environment variable `TILEWRIGHT_DEVICE` (`cpu`, `cuda`, `cuda:1`) overrides the choice.
     ///
     /// # Errors
@@ -58,7 +59,7 @@ impl Device {
         match choice {
             Some(DeviceChoice::Cpu) => Ok(Self::cpu()),
             Some(DeviceChoice::Cuda(index)) => Self::cuda(index),
-            None if let Some(why) = crate::launch::MISSING_COMPILER => {
+            None if let Some(why) = crate::launch::MISSING_COMPILER.filter(|_| !crate::launch::shipped::any()) => {
                 log::debug!("using the CPU: {why}");
                 Ok(Self::cpu())
             }

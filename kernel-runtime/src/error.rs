@@ -242,6 +242,29 @@ pub enum Error {
         hint: Box<str>,
     },
 
+    /// This program cannot compile kernels, and its archives lack the code for a launch.
+    #[error(
+        "kernel `{kernel}` has no compiled code for this launch, and this program cannot compile it: {variant}; record a run of \
+         a program that can (TILEWRIGHT_RECORD=FILE), or add to what builds the archive: {line}"
+    )]
+    MissingCode {
+        /// The kernel.
+        kernel: Box<str>,
+        /// Which variant of it is missing, and how many of this kernel there are.
+        variant: Box<str>,
+        /// The line of Rust that adds it to an `ArchiveBuilder`.
+        line: Box<str>,
+    },
+
+    /// An archive of compiled kernels cannot be used.
+    #[error("{archive}: {reason}")]
+    Archive {
+        /// Which archive: a file, or that it is embedded.
+        archive: Box<str>,
+        /// What is wrong with it, and what to do.
+        reason: Box<str>,
+    },
+
     /// An environment variable or option has a value that means nothing.
     #[error("{name} is set to `{value}`; expected {expected}")]
     InvalidSetting {

@@ -14,6 +14,7 @@
 //! | [`report_slot`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
 //! | [`error`] | [`Error`]: everything that can go wrong |
+//! | [`archive`] | compiled kernels in files: building them, shipping them with a program |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
 //! | [`settings`] | the environment variables |
 //! | [`testing`] | what tests reach, and programs do not |
@@ -21,6 +22,7 @@
 //! Only the CUDA driver is needed for a GPU, and nothing for the CPU. Without a driver everything
 //! that asks for a GPU is an ordinary error.
 
+pub mod archive;
 pub mod buffer;
 mod claimed_memory;
 mod context;

@@ -3,12 +3,16 @@
 //! | variable | values | meaning |
 //! |---|---|---|
 //! | `TILEWRIGHT_DEVICE` | `cpu`, `cuda`, `cuda:1` | what `Device::best()` returns |
+//! | `TILEWRIGHT_CACHE` | `off`, a folder | where compiled kernels are kept between runs; without it in the user's folder for caches |
+//! | `TILEWRIGHT_CACHE_SIZE` | `500M`, `2G` | about how much is kept there; without it 1 GiB |
+//! | `TILEWRIGHT_RECORD` | a file | an archive to which the compiled kernels of all launches on GPUs are added |
 //! | `TILEWRIGHT_TIME_LIMIT` | seconds: `10`, `0.5` | how long a launch on the CPU may take, where the call does not say; read once |
 //!
 //! Each variable has a pure function that parses its value, so that tests need not change the
 //! environment of the process.
 
 use crate::error::{Error, Result};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -91,6 +95,67 @@ pub fn parse_time_limit(value: &str) -> Result<Duration> {
     })
 }
 
+/// The variable that says where compiled kernels are kept.
+pub const CACHE_VARIABLE: &str = "TILEWRIGHT_CACHE";
+
+/// The variable that says how much of them is kept.
+pub const CACHE_SIZE_VARIABLE: &str = "TILEWRIGHT_CACHE_SIZE";
+
+/// The variable that names an archive to record.
+pub const RECORD_VARIABLE: &str = "TILEWRIGHT_RECORD";
+
+/// About how many bytes of compiled kernels are kept where nobody has said.
+const USUAL_CACHE_BYTES: u64 = 1 << 30;
+
+/// Where compiled kernels are kept, and about how many bytes of them; `None` if they are not.
+///
+/// # Errors
+///
+/// [`Error::InvalidSetting`] for a size that means nothing.
+pub fn cache() -> Result<Option<(PathBuf, u64)>> {
+    let folder = match std::env::var_os(CACHE_VARIABLE).filter(|value| !value.is_empty()) {
+        Some(value) if value.eq_ignore_ascii_case("off") => return Ok(None),
+        Some(folder) => PathBuf::from(folder),
+        // What unit tests compile is theirs.
+        None if cfg!(test) => return Ok(None),
+        None => match etcetera::choose_base_strategy() {
+            Ok(folders) => etcetera::BaseStrategy::cache_dir(&folders).join("tilewright"),
+            Err(_) => return Ok(None),
+        },
+    };
+    let size = std::env::var_os(CACHE_SIZE_VARIABLE).filter(|value| !value.is_empty());
+    let size = size.map_or(Ok(USUAL_CACHE_BYTES), |value| parse_size(&value.to_string_lossy()))?;
+    Ok(Some((folder, size)))
+}
+
+/// The archive that launches are recorded into, if one is named.
+pub fn record() -> Option<PathBuf> {
+    std::env::var_os(RECORD_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Reads a number of bytes, with `K`, `M` or `G` for powers of 1024. Case and outer spaces do not matter.
+///
+/// ```
+/// use kernel_runtime::settings::parse_size;
+///
+/// assert_eq!(parse_size("500M"), Ok(500 << 20));
+/// assert!(parse_size("much").is_err());
+/// ```
+pub fn parse_size(value: &str) -> Result<u64> {
+    let text = value.trim().to_ascii_uppercase();
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let (number, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
+        .unwrap_or((text.as_str(), 0));
+    let number = number.parse::<u64>().ok().filter(|_| number.starts_with(|c: char| c.is_ascii_digit()));
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| Error::InvalidSetting {
+        name: CACHE_SIZE_VARIABLE.into(),
+        value: value.into(),
+        expected: "a number of bytes, such as `500M` or `2G`; `TILEWRIGHT_CACHE=off` turns the cache off".into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +178,17 @@ mod tests {
         for text in ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda:1:2", "cpu:0", "99999999999999999999"] {
             let error = parse_device(text).expect_err(text).to_string();
             assert!(error.contains(DEVICE_VARIABLE) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, expected) in [("0", 0), (" 17 ", 17), ("3k", 3 << 10), ("500M", 500 << 20), ("2g", 2 << 30)] {
+            assert_eq!(parse_size(text), Ok(expected), "{text}");
+        }
+        for text in ["", "G", "-1", "+1", "1.5G", "1 G", "99999999999G", "2T", "off"] {
+            let error = parse_size(text).expect_err(text).to_string();
+            assert!(error.contains(CACHE_SIZE_VARIABLE) && error.contains(text), "{error}");
         }
     }
 

@@ -76,6 +76,7 @@ pub struct Artifact<C> {
 
 /// Which checks of accesses a variant of a kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Checks {
     /// Those that no launch condition can replace: the fast variant, which runs where the conditions hold.
     #[default]
@@ -86,6 +87,7 @@ pub enum Checks {
 
 /// What a check guards.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SiteKind {
     /// An access to the buffer of that parameter.
     Bounds {

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The element type of a scalar, a tile or a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DType {
     /// A truth value. One byte (0 or 1) in memory.
     Bool,

@@ -46,6 +46,7 @@ macro_rules! name_enum {
     ) => {
         $(#[doc = $gdoc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub enum $Enum { $( $(#[doc = $doc])* $Var, )* $( $(#[doc = $rdoc])* $Rest($Inner), )? }
 
         impl $Enum {

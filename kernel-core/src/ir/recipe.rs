@@ -17,6 +17,7 @@ pub const MAX_STEPS: usize = 256;
 
 /// The tensor of a parameter, in terms of other arguments. Numbers name steps.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recipe {
     /// Its number among the tensors that the kernel makes.
     pub slot: u16,
@@ -34,6 +35,7 @@ pub struct Recipe {
 
 /// A scalar of a recipe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Step {
     /// An integer dtype, or `bool`.
     pub dtype: DType,
@@ -43,6 +45,7 @@ pub struct Step {
 
 /// Where a scalar of a recipe comes from. Numbers name earlier steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
     /// Itself; `bool`s are 0 or 1.
     Const(i128),

@@ -30,6 +30,7 @@ macro_rules! functions {
         $( $(#[doc = $doc:literal])* $Var:ident = $name:literal { $( $field:ident: $value:expr ),* $(,)? } )*
     ) => {
         $(#[doc = $type_doc])*
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $Fn { $( $(#[doc = $doc])* $Var ),* }
 

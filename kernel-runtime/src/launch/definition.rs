@@ -2,9 +2,11 @@
 
 use super::spec::Tuning;
 use crate::error::{Error, Result};
+use kernel_archive::Places;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{ConstOrigin, ConstParam, Func, Generic};
+use kernel_core::ir::{ConstOrigin, ConstParam, Files, Func, Generic};
 use kernel_core::text;
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,13 +55,14 @@ impl KernelSource {
 pub(super) struct Definition {
     source: KernelSource,
     generic: OnceLock<Result<Generic>>,
+    places: OnceLock<Places<'static>>,
     compilations: AtomicUsize,
 }
 
 impl Definition {
     /// A kernel that has not been looked at yet.
     pub(super) const fn new(source: KernelSource) -> Self {
-        Definition { source, generic: OnceLock::new(), compilations: AtomicUsize::new(0) }
+        Definition { source, generic: OnceLock::new(), places: OnceLock::new(), compilations: AtomicUsize::new(0) }
     }
 
     /// What `#[kernel]` embedded.
@@ -72,7 +75,20 @@ impl Definition {
         self.source.name
     }
 
-    /// How many variants have been compiled so far.
+    /// The places of the tile IR, and its hash without them.
+    pub(super) fn places(&self) -> &Places<'static> {
+        self.places.get_or_init(|| Places::of(self.source.ir))
+    }
+
+    /// The source files of the kernel, and the calls of functions that were inlined.
+    pub(super) fn files(&self) -> Cow<'_, Files> {
+        match self.generic() {
+            Ok(generic) => Cow::Borrowed(&generic.func().files),
+            Err(_) => Cow::Owned(Files::new(self.source.file())),
+        }
+    }
+
+    /// How many variants have been compiled so far, or taken from an archive.
     pub(super) fn compilations(&self) -> usize {
         self.compilations.load(Ordering::Relaxed)
     }

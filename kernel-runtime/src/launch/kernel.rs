@@ -39,7 +39,7 @@ impl Kernel {
         self.definition.name()
     }
 
-    /// How many variants have been compiled so far, for any device.
+    /// How many variants have been compiled so far, or taken from an archive, for any device.
     pub fn compilations(&self) -> usize {
         self.definition.compilations()
     }

@@ -9,6 +9,16 @@ use kernel_core::ir::{Func, RegionId, Resource};
 pub(super) struct Loads(u64);
 
 impl Loads {
+    /// Those of these bits.
+    pub(super) fn from_bits(bits: u64) -> Loads {
+        Loads(bits)
+    }
+
+    /// One bit for each parameter.
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
     pub(super) fn of(func: &Func) -> Loads {
         let mut loads = Loads(0);
         loads.add_region(func, func.body);

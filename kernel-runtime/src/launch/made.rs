@@ -5,9 +5,10 @@ use super::args::Arg;
 use super::definition::Definition;
 use crate::error::{Error, Result};
 use crate::tensor::{Inner, MapCache, Padding, TensorLayout};
+use kernel_archive::Places;
 use kernel_core::edit::walk;
 use kernel_core::ir::recipe::Extents;
-use kernel_core::ir::{DType as ElementType, Dt, Files, Func, ParamId, Recipe, Resource, Span};
+use kernel_core::ir::{DType as ElementType, Dt, Func, ParamId, Recipe, Resource, Span};
 use kernel_core::passes::bind::made::bit;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -25,7 +26,6 @@ pub(super) type AllArgs<'a> = SmallVec<[Arg<'a>; 24]>;
 /// What a variant's launches must make.
 pub(super) struct Recipes {
     list: Box<[Made]>,
-    files: Files,
 }
 
 /// A tensor.
@@ -83,7 +83,37 @@ impl Recipes {
                 padding,
             })
         };
-        Recipes { list: func.params.iter().enumerate().filter_map(made).collect(), files: func.files.clone() }
+        Recipes { list: func.params.iter().enumerate().filter_map(made).collect() }
+    }
+
+    /// The recipes as an archive has them; `None` if one is of a place that the kernel's text does not name.
+    pub(super) fn written(&self, places: &Places<'_>) -> Option<Vec<kernel_archive::Made>> {
+        let written = |made: &Made| {
+            Some(kernel_archive::Made {
+                param: made.param,
+                name: made.name.to_string(),
+                place: places.number(made.span)?,
+                element: made.element,
+                recipe: made.recipe.clone(),
+                writes: made.writes,
+                nan: made.padding == Padding::Nan,
+            })
+        };
+        self.list.iter().map(written).collect()
+    }
+
+    /// Recipes of an archive.
+    pub(super) fn read(written: Vec<kernel_archive::Made>, places: &Places<'_>) -> Recipes {
+        let read = |made: kernel_archive::Made| Made {
+            param: made.param,
+            name: made.name.into(),
+            span: places.span(made.place),
+            element: made.element,
+            recipe: made.recipe,
+            writes: made.writes,
+            padding: if made.nan { Padding::Nan } else { Padding::Zero },
+        };
+        Recipes { list: written.into_iter().map(read).collect() }
     }
 
     /// Whether launches have nothing to make.
@@ -136,8 +166,10 @@ impl Recipes {
     #[cold]
     fn explain(&self, kernel: &Definition, made: &Made, error: Error) -> Error {
         let Error::InvalidTensor { tensor, problem, hint } = error else { return error };
-        let (file, Span { line, column, .. }) = (self.files.name(made.span), made.span);
-        let place = if line > 0 { format!(" ({file}:{line}:{column})") } else { String::new() };
+        let place = match made.span.line {
+            0 => String::new(),
+            _ => format!(" ({})", kernel.files().place(made.span)),
+        };
         let tensor = format!("`{}` of kernel `{}`{place}, {tensor},", made.name, kernel.name());
         Error::InvalidTensor { tensor: tensor.into(), problem, hint }
     }
@@ -217,7 +249,7 @@ fn known_maps(address: u64, layout: &TensorLayout) -> Arc<MapCache> {
 #[cfg(test)]
 mod tests {
     use super::super::args::{PtrArg, PtrMutArg};
-    use super::super::definition::KernelSource;
+    use super::super::definition::{KernelSource, SourceFile};
     use super::super::scalar::Scalar;
     use super::*;
     use crate::counting::allocations;
@@ -248,7 +280,7 @@ mod tests {
     const SOURCE: KernelSource = KernelSource {
         name: "copy",
         module: "",
-        files: &[],
+        files: &[SourceFile { name: "src/copy.rs", lines: &[] }],
         ir: COPY,
         num_warps: None,
         num_stages: None,

@@ -63,6 +63,7 @@ pub use chosen::{ConditionFailure, FailedCondition, LaunchVariant};
 pub use compiled::CompiledKernel;
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;
+pub(crate) use gpu::stored::shipped;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;

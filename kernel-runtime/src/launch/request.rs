@@ -12,6 +12,7 @@ use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
 use super::target::Target;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use kernel_archive::Entry;
 use kernel_core::backend::Checks;
 use kernel_core::ir::{Func, ParamKind, Passing};
 use smallvec::SmallVec;
@@ -136,16 +137,25 @@ impl<A: Assumes> CompileRequest<A> {
     /// [`Error::Compile`], [`Error::Resources`], [`Error::Llvm`], [`Error::InvalidSetting`] for
     /// options.
     pub fn compile(self, target: Target) -> Result<CompiledKernel> {
+        self.with_spec(|spec| super::gpu::compile(self.kernel.definition(), spec, target, self.checks))
+    }
+
+    /// Compiles for an archive: the fast variant, and if launches must meet conditions for it, the one that checks every
+    /// access itself.
+    pub(crate) fn entries(&self, target: Target) -> Result<Vec<Entry>> {
+        self.with_spec(|spec| super::gpu::stored::compile_entries(self.kernel.definition(), spec, target, self.checks))
+    }
+
+    fn with_spec<R>(&self, then: impl FnOnce(&Spec<'_>) -> Result<R>) -> Result<R> {
         let func = self.kernel.generic()?.func();
         let params = self.params(func)?;
-        let spec = Spec {
+        then(&Spec {
             dtypes: &self.dtypes,
             constants: &self.constants,
             params: &params,
             tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
             safety: func.safety,
-        };
-        super::gpu::compile(self.kernel.definition(), &spec, target, self.checks)
+        })
     }
 
     /// What the parameters are assumed to be.

@@ -23,9 +23,11 @@ mod evaluate;
 mod failures;
 #[cfg(test)]
 mod tests;
+mod written;
 
 /// Index of a node in its program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeId(u32);
 
 impl NodeId {
@@ -36,6 +38,7 @@ impl NodeId {
 
 /// What an interval is made from. Operands precede their users.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Node {
     /// All values between two numbers, both included.
     Fixed(i128, i128),
@@ -125,6 +128,7 @@ impl LaunchValues for LaunchEnv<'_> {
 
 /// What a launch must meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Condition {
     /// Every value of the node is a valid index into the parameter's buffer.
     Inside {

@@ -4,6 +4,7 @@ use crate::ir::{DType, MAX_TENSOR_RANK, ParamId};
 
 /// One parameter of the compiled kernel, in the order of the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AbiParam {
     /// The address of a buffer (u64).
     Buffer(ParamId),
@@ -24,6 +25,7 @@ pub enum AbiParam {
 /// How shared memory holds a copied box: units of 16 bytes in each line of so many bytes are swapped by the number of
 /// the line, so that accesses along columns meet no bank twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MapSwizzle {
     /// As it is.
     None,
@@ -37,6 +39,8 @@ pub enum MapSwizzle {
 
 /// Which boxes of a tensor the kernel copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "WrittenMap", try_from = "WrittenMap"))]
 pub struct TensorMap {
     /// The tensor.
     pub param: ParamId,
@@ -68,5 +72,31 @@ impl TensorMap {
     /// Whether these are the same boxes, of whatever tensor.
     pub fn is_like(&self, other: &TensorMap) -> bool {
         self.rank == other.rank && self.shape == other.shape && self.swizzle == other.swizzle
+    }
+}
+
+/// A [`TensorMap`] as it is written down: what is read must be one.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct WrittenMap {
+    param: ParamId,
+    shape: Vec<i64>,
+    swizzle: MapSwizzle,
+}
+
+#[cfg(feature = "serde")]
+impl From<TensorMap> for WrittenMap {
+    fn from(map: TensorMap) -> WrittenMap {
+        let shape = map.shape().iter().map(|&size| size.into()).collect();
+        WrittenMap { param: map.param, shape, swizzle: map.swizzle }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<WrittenMap> for TensorMap {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenMap) -> Result<TensorMap, &'static str> {
+        TensorMap::new(written.param, &written.shape, written.swizzle).ok_or("boxes that no tensor map has")
     }
 }

@@ -15,6 +15,7 @@ use crate::target::WARP_SIZE;
 
 /// Where the hardware's tensor copies move the blocks of descriptors, on targets that have them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum TensorCopies {
     /// Where a block feeds a matrix product, or is the result of one.
     #[default]
@@ -27,6 +28,7 @@ pub enum TensorCopies {
 
 /// How to compile a kernel. Part of the cache key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Options {
     /// Warps per program: a power of two up to 32.
     pub num_warps: u32,

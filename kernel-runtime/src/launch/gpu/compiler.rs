@@ -18,10 +18,34 @@ pub(crate) const MISSING: Option<&str> = if cfg!(jit) {
     )
 } else {
     Some(
-        "this program was built without the code generator; turn on the feature `jit` of `tilewright`, or run on \
-         `Device::cpu()`",
+        "this program was built without the code generator; turn on the feature `jit` of `tilewright`, embed an archive of \
+         compiled kernels (`tilewright::embed_archive!`), or run on `Device::cpu()`",
     )
 };
+
+/// What tells the compiler of this build, with its LLVM, from others; `None` if there is none, or that cannot be said
+/// without loading LLVM. Asked once, before LLVM is loaded, so that it is the LLVM that will be.
+#[cfg(jit)]
+pub(super) fn fingerprint() -> Option<&'static str> {
+    static FOUND: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let find = || Some(format!("{}, {}", env!("TILEWRIGHT_COMPILER"), kernel_llvm::fingerprint()?));
+    FOUND.get_or_init(find).as_deref()
+}
+
+/// Whether what was compiled in this process is what [`fingerprint`] says.
+#[cfg(jit)]
+pub(super) fn is_as_fingerprinted() -> bool {
+    kernel_llvm::fingerprint().is_some()
+}
+
+/// Whether kernels can be compiled: LLVM is there, and is loaded if it has not been.
+#[cfg(jit)]
+pub(super) fn is_available() -> bool {
+    kernel_llvm::load().is_ok()
+}
+
+#[cfg(not(jit))]
+pub(super) use missing::{fingerprint, is_as_fingerprinted, is_available};
 
 #[cfg(not(jit))]
 mod missing {
@@ -29,6 +53,18 @@ mod missing {
     use kernel_core::backend::{Artifact, Backend, CompileError};
     use kernel_core::ir::Bound;
     use kernel_core::target::Target;
+
+    pub(in super::super) fn fingerprint() -> Option<&'static str> {
+        None
+    }
+
+    pub(in super::super) fn is_as_fingerprinted() -> bool {
+        false
+    }
+
+    pub(in super::super) fn is_available() -> bool {
+        false
+    }
 
     /// Refuses to compile.
     pub(in super::super) struct Missing;

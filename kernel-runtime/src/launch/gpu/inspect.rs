@@ -1,14 +1,14 @@
 //! Compiling a kernel to look at it.
 
-use super::super::bind::bind;
 use super::super::chosen::{self, LaunchVariant};
 use super::super::compiled::CompiledKernel;
 use super::super::definition::Definition;
 use super::super::invocation::Invocation;
 use super::super::spec::Spec;
 use super::super::target::Target;
+use super::stored::Wanted;
 use super::submit::Launch;
-use super::variant::{Texts, generate};
+use super::variant::{Texts, Variant};
 use super::{module, target_of};
 use crate::device::Device;
 use crate::error::Result;
@@ -103,11 +103,9 @@ fn generated(
     target: Target,
     checks: Checks,
 ) -> Result<(Bound, Artifact<Ptx>, Timings)> {
-    let mut timings = Timings::default();
-    let bound = bind(kernel, spec, Some(target), &mut timings)?;
-    let artifact = generate(kernel, spec, &bound, target, checks, Texts::Kept, &mut timings)?;
+    let (variant, bound) = Variant::compile(&Wanted { kernel, spec, target, checks }, Texts::Kept)?;
     kernel.count_compilation();
-    Ok((bound, artifact, timings))
+    Ok((bound, variant.artifact, variant.timings))
 }
 
 fn stages(kernel: &'static Definition, looked: Looked, report: String) -> CompiledKernel {

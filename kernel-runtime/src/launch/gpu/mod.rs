@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `compiler` | the backend, or what stands in for it in builds without |
+//! | `stored` | variants in archives: kept on disk, recorded, shipped with a program |
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
 //! | `caches` | both, by what launches ask for |
@@ -18,6 +19,7 @@ mod inspect;
 mod memo;
 mod module;
 mod plan;
+pub(crate) mod stored;
 mod submit;
 mod tensors;
 #[cfg(all(test, jit))]
@@ -203,9 +205,8 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Che
         return Ok(*variant);
     }
     let variant = *variants.get_or_make(&Key::new(spec, place, checks), || {
-        let variant = Variant::compile(kernel.definition(), spec, target, checks)?;
+        let variant = stored::find_or_compile(kernel.definition(), spec, target, checks)?;
         kernel.definition().count_compilation();
-        log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
         Ok(&*Box::leak(Box::new(variant)))
     })?;
     if !variant.uses_lengths() {

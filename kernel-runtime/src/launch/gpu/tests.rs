@@ -14,7 +14,7 @@ use kernel_core::ir::{ParamId, Safety};
 use std::mem::MaybeUninit;
 
 /// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive. The store is inlined from another file.
-const COPY: KernelSource = KernelSource {
+pub(super) const COPY: KernelSource = KernelSource {
     name: "copy",
     module: "tests",
     files: &[SourceFile { name: "src/copy.rs", lines: &[] }],

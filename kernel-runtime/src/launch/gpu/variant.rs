@@ -2,7 +2,7 @@
 
 use super::super::bind::{bind, compile_error, shown_values};
 use super::super::definition::Definition;
-use super::super::fault::{FaultAt, Names};
+use super::super::fault::FaultAt;
 use super::super::loads::Loads;
 use super::super::made::Recipes;
 use super::super::spec::Spec;
@@ -10,12 +10,13 @@ use super::super::target::Target;
 use super::super::tile_size::LargestTile;
 use super::compiler::Compiler;
 use super::module::{self, Loaded};
+use super::stored::{self, Wanted};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
 use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
-use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
+use kernel_core::backend::{Artifact, Backend, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +24,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The code, and what its reports mean.
 pub(super) struct Variant {
     pub(super) artifact: Artifact<Ptx>,
+    /// How it was compiled.
+    pub(super) options: Options,
     /// Makes errors of what programs report. `None` if nothing can fail.
     pub(super) reports: Option<Arc<dyn ReportSource>>,
+    pub(super) facts: SiteFacts,
     /// The parameters that it loads from.
     pub(super) loads: Loads,
     /// The tensors that launches make for it.
@@ -35,34 +39,44 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    /// Binds and compiles.
-    pub(super) fn compile(
-        kernel: &'static Definition,
-        spec: &Spec<'_>,
-        target: Target,
-        checks: Checks,
-    ) -> Result<Variant> {
+    /// Binds and compiles; gives the bound kernel too.
+    pub(super) fn compile(wanted: &Wanted<'_>, texts: Texts) -> Result<(Variant, Bound)> {
+        let Wanted { kernel, spec, target, .. } = *wanted;
         let mut timings = Timings::default();
         let bound = bind(kernel, spec, Some(target), &mut timings)?;
-        let artifact = generate(kernel, spec, &bound, target, checks, Texts::Dropped, &mut timings)?;
-        Ok(Variant::of(kernel, &bound, artifact, timings))
+        let (artifact, options) = generate(wanted, &bound, texts, &mut timings)?;
+        let func = bound.func();
+        let (atomics, names) = (atomic_spans(func), names(func));
+        let atomics = artifact.sites.iter().map(|site| atomics.contains(&site.span)).collect();
+        let variant =
+            Variant::new(kernel, artifact, options, SiteFacts { atomics, names }, Loads::of(func), Recipes::of(func));
+        let variant = Variant { timings, ..variant };
+        // In tests and debug builds, whatever is compiled is seen to be the same when it comes from a file.
+        if cfg!(debug_assertions) {
+            stored::check(wanted, &variant, &bound)?;
+        }
+        Ok((variant, bound))
     }
 
-    pub(super) fn of(kernel: &'static Definition, bound: &Bound, artifact: Artifact<Ptx>, timings: Timings) -> Variant {
+    pub(super) fn new(
+        kernel: &'static Definition,
+        artifact: Artifact<Ptx>,
+        options: Options,
+        facts: SiteFacts,
+        loads: Loads,
+        made: Recipes,
+    ) -> Variant {
         let reports = (!artifact.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
-            Arc::new(Reports {
-                kernel,
-                sites: artifact.sites.clone(),
-                atomics: atomic_spans(bound.func()),
-                names: Names::of(bound.func()),
-            })
+            Arc::new(Reports { kernel, sites: artifact.sites.clone(), facts: facts.clone() })
         });
         Variant {
             artifact,
+            options,
             reports,
-            loads: Loads::of(bound.func()),
-            made: Recipes::of(bound.func()),
-            timings,
+            facts,
+            loads,
+            made,
+            timings: Timings::default(),
             loaded: Mutex::default(),
         }
     }
@@ -93,15 +107,13 @@ pub(super) enum Texts {
 }
 
 /// Runs the backend.
-pub(super) fn generate(
-    kernel: &Definition,
-    spec: &Spec<'_>,
+fn generate(
+    wanted: &Wanted<'_>,
     bound: &Bound,
-    target: Target,
-    checks: Checks,
     texts: Texts,
     timings: &mut Timings,
-) -> Result<Artifact<Ptx>> {
+) -> Result<(Artifact<Ptx>, Options)> {
+    let Wanted { kernel, spec, target, checks } = *wanted;
     let defaults = Options::default();
     let largest = LargestTile::of(bound);
     largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
@@ -119,7 +131,7 @@ pub(super) fn generate(
     let mut artifact =
         Compiler.compile(bound, target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
     timings.append(std::mem::take(&mut artifact.timings));
-    Ok(artifact)
+    Ok((artifact, options))
 }
 
 /// The backend's error as ours.
@@ -153,13 +165,24 @@ fn refusal(kernel: &Definition, spec: &Spec<'_>, target: Target, error: CompileE
     compile_error(kernel, vec![diagnostic], &values)
 }
 
+/// What the sites of a kernel do not say themselves.
+#[derive(Clone)]
+pub(super) struct SiteFacts {
+    /// Which sites are of atomics, whose checks the code does not tell from those of stores.
+    pub(super) atomics: Box<[bool]>,
+    /// The names of the parameters.
+    pub(super) names: Box<[Box<str>]>,
+}
+
 /// Makes errors of records that the GPU has written.
 struct Reports {
     kernel: &'static Definition,
     sites: Vec<Site>,
-    /// Where the kernel has atomics, whose checks the code does not tell from those of stores.
-    atomics: Vec<Span>,
-    names: Names,
+    facts: SiteFacts,
+}
+
+fn names(func: &Func) -> Box<[Box<str>]> {
+    func.params.iter().map(|param| param.name.as_str().into()).collect()
 }
 
 fn atomic_spans(func: &Func) -> Vec<Span> {
@@ -169,22 +192,24 @@ fn atomic_spans(func: &Func) -> Vec<Span> {
 
 impl ReportSource for Reports {
     fn error(&self, record: &LaunchRecord) -> Error {
-        let site = self.sites.get(record.site as usize);
+        let index = record.site as usize;
+        let (site, files) = (self.sites.get(index), self.kernel.files());
+        let name = |param: ParamId| self.facts.names.get(param.index()).map_or("", |name| name);
         let span = site.map_or(Span::UNKNOWN, |site| site.span);
-        let at = FaultAt { kernel: self.kernel, files: &self.names.files, span, program_id: record.program_id };
+        let at = FaultAt { kernel: self.kernel, files: &files, span, program_id: record.program_id };
         match site.map(|site| &site.kind) {
             Some(SiteKind::Bounds { param, store }) => {
                 let access = match store {
-                    true if self.atomics.contains(&span) => Access::Atomic,
+                    true if self.facts.atomics.get(index) == Some(&true) => Access::Atomic,
                     true => Access::Store,
                     false => Access::Load,
                 };
-                at.out_of_bounds(self.names.param(*param), access, record.offset, record.len)
+                at.out_of_bounds(name(*param), access, record.offset, record.len)
             }
             Some(SiteKind::Assert(message)) => at.assertion(message),
             // The record is written by the GPU, which an `unsafe` kernel beside it may have let
             // run wild; that something failed is certain.
-            None => at.out_of_bounds(self.names.param(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
+            None => at.out_of_bounds("", Access::Load, record.offset, record.len),
         }
     }
 }

@@ -1,0 +1,139 @@
+//! What to say where there is neither code for a launch nor a compiler: which variant is missing, and the line that adds it.
+
+use super::super::super::definition::user_params;
+use super::super::super::spec::{ParamSpec, Spec, Tuning};
+use super::{Wanted, shipped};
+use crate::error::Error;
+use kernel_core::backend::Checks;
+use kernel_core::ir::{ConstTy, Func, Literal, ParamKind, Passing};
+
+/// The error about a launch whose code is missing.
+pub(super) fn error(wanted: &Wanted<'_>) -> Error {
+    let identity = wanted.identity();
+    let others = shipped::of_kernel(&identity.kernel);
+    let known = match others.iter().filter(|other| other.ir == identity.ir).count() {
+        0 if others.is_empty() => "its archives have nothing of this kernel".to_string(),
+        0 => "its archives have this kernel as it was before its source changed".to_string(),
+        count => format!("its archives have {count} other variants of this kernel"),
+    };
+    Error::MissingCode {
+        kernel: identity.kernel.as_str().into(),
+        variant: format!("it needs {identity}, and {known}").into(),
+        line: line(wanted).into(),
+    }
+}
+
+/// `archive.add(AddConsts { BLOCK: 1024 }.request::<f32>().assume(..), &[Target::named("sm_90a")])?;`
+fn line(wanted: &Wanted<'_>) -> String {
+    let Ok(generic) = wanted.kernel.generic() else { return String::new() };
+    let (func, spec) = (generic.func(), wanted.spec);
+    let name = struct_name(&func.name);
+    let consts: Vec<String> = func
+        .const_params
+        .iter()
+        .filter(|param| param.is_given())
+        .zip(spec.constants)
+        .map(|(param, value)| match param.ty {
+            ConstTy::Bool => format!("{}: {}", param.name, *value != 0),
+            ConstTy::Int(_) => format!("{}: {value}", param.name),
+        })
+        .collect();
+    let consts = if consts.is_empty() { String::new() } else { format!(" {{ {} }}", consts.join(", ")) };
+    let dtypes: Vec<&str> = spec.dtypes.iter().map(|dtype| dtype.name()).collect();
+    let dtypes = if dtypes.is_empty() { String::new() } else { format!("::<{}>", dtypes.join(", ")) };
+    let chosen = chosen(func, spec).join(", ");
+    let (options, assumed) = (options(wanted), assumed(func, spec, &name));
+    let target = wanted.target.name();
+    format!("archive.add({name}Consts{consts}.request{dtypes}({chosen}){options}{assumed}, &[Target::{target}()])?;")
+}
+
+/// The name of a kernel's structs: `add_rows` has `AddRowsConsts`.
+fn struct_name(kernel: &str) -> String {
+    let words = kernel.split('_').filter(|word| !word.is_empty());
+    let word = |word: &str| {
+        let mut chars = word.chars();
+        chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    };
+    words.map(word).collect()
+}
+
+/// The arguments of `request`: values of `Const` parameters, and whether optional ones are there.
+fn chosen(func: &Func, spec: &Spec<'_>) -> Vec<String> {
+    let one = |(param, given): (&kernel_core::ir::Param, &ParamSpec)| match (given, param.passing) {
+        (given, Passing::Optional | Passing::InPlace(_)) => Some((!matches!(given, ParamSpec::Omitted(_))).to_string()),
+        (ParamSpec::Const(value), Passing::Always) => Some(match value.literal() {
+            Literal::Bool(value) => value.to_string(),
+            Literal::Int(value) => value.to_string(),
+            Literal::Float(bits) => format!("{:?}", f64::from_bits(bits)),
+        }),
+        (_, Passing::Always) => None,
+    };
+    user_params(func).zip(spec.params).filter_map(one).collect()
+}
+
+fn options(wanted: &Wanted<'_>) -> String {
+    let own = wanted.kernel.source().tuning();
+    let Tuning { num_warps, num_stages, max_registers, dependent_launch, .. } = wanted.spec.tuning;
+    let mut text = String::new();
+    for (name, value, own) in [
+        ("num_warps", num_warps, own.num_warps),
+        ("num_stages", num_stages, own.num_stages),
+        ("max_registers", max_registers, own.max_registers),
+    ] {
+        if let Some(value) = value.filter(|_| value != own) {
+            text.push_str(&format!(".{name}({value})"));
+        }
+    }
+    if dependent_launch {
+        text.push_str(".dependent_launch()");
+    }
+    if wanted.checks == Checks::EveryAccess {
+        text.push_str(".checked()");
+    }
+    text
+}
+
+/// What a request must assume, where that is not what it does without being told.
+fn assumed(func: &Func, spec: &Spec<'_>, name: &str) -> String {
+    let fields: Vec<String> = user_params(func)
+        .zip(spec.params)
+        .filter(|(param, _)| !matches!(param.kind, ParamKind::ConstScalar(_)))
+        .filter_map(|(param, given)| Some(format!("{}: {}", param.name, one_assumed(*given)?)))
+        .collect();
+    match fields.as_slice() {
+        [] => String::new(),
+        fields => format!(".assume({name}Assumed {{ {}, ..Default::default() }})", fields.join(", ")),
+    }
+}
+
+/// What is assumed of one argument; `None` if it is the usual.
+fn one_assumed(given: ParamSpec) -> Option<String> {
+    let length = |divisor| match divisor {
+        16 => "MultipleOf16",
+        8 => "MultipleOf8",
+        _ => "Unknown",
+    };
+    match given {
+        ParamSpec::Buffer { alignment: 16, len_divisor: 16, .. } | ParamSpec::Const(_) | ParamSpec::Omitted(_) => None,
+        ParamSpec::Buffer { alignment, len_divisor, .. } => {
+            let alignment = match alignment {
+                16 => "Bytes16",
+                8 => "Bytes8",
+                4 => "Bytes4",
+                2 => "Bytes2",
+                _ => "Element",
+            };
+            let len = length(len_divisor);
+            Some(format!("AssumedBuffer {{ alignment: Alignment::{alignment}, len: AssumedLength::{len} }}"))
+        }
+        ParamSpec::Scalar { one: true, .. } => Some("AssumedScalar::One".to_string()),
+        ParamSpec::Scalar { element, .. } if !element.is_int() => None,
+        ParamSpec::Scalar { divisor: 16, .. } => None,
+        ParamSpec::Scalar { divisor, .. } => Some(format!("AssumedScalar::{}", length(divisor))),
+        ParamSpec::Tensor { aligned, facts, .. } => {
+            let usual = aligned && facts.strides && facts.rows && facts.copies;
+            // What is known in part has no name: code that knows nothing serves it.
+            (!usual).then(|| "AssumedTensor::Unknown".to_string())
+        }
+    }
+}
