@@ -45,7 +45,7 @@
 //! | [`launch`] | calls, grids, compiled kernels to look at |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
-//! | [`guide`] | how a matrix product becomes fast, step by step |
+//! | [`guide`] | how a matrix product and attention become fast, step by step |
 //!
 //! # Launches
 //!

@@ -55,7 +55,8 @@ impl<T: Real> Cache<T> {
         let pages = shape.context.div_ceil(page_size);
         let room = [sequences * pages, page_size, shape.heads, shape.head()];
         let zeros = || -> Result<_> { Ok([Tensor::zeros(cx.device(), room)?, Tensor::zeros(cx.device(), room)?]) };
-        let table = (0..sequences).flat_map(|sequence| (0..pages).map(move |page| (page * sequences + sequence) as i32));
+        let table =
+            (0..sequences).flat_map(|sequence| (0..pages).map(move |page| (page * sequences + sequence) as i32));
         Ok(Cache {
             layers: (0..shape.layers).map(|_| zeros()).collect::<Result<_>>()?,
             table: Tensor::upload(cx.device(), &table.collect::<Vec<_>>(), [sequences, pages])?,

@@ -69,7 +69,7 @@ fn run<T: Real>(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
     // Three stories side by side.
     let prompt = "Vera and Tom meet at the ";
-    for story in model.generate(&text.encode(prompt), 3, 0.7, plan.seed as u32)? {
+    for story in model.generate(&text.encode(prompt), 3, 0.5, plan.seed as u32)? {
         println!("\n{prompt}{}", text.decode(&story));
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use tilewright::Result;
 use tilewright_kernels::attention::{self, Attention, Saved};
-use tilewright_kernels::products::{Matmul, matmul};
+use tilewright_kernels::products::{Matmul, Precision};
 use tilewright_kernels::rows::{self, CrossEntropy, LinearCrossEntropyMut, Norm, Rotary};
 use tilewright_kernels::{Context, Tensor, TensorView, TensorViewMut, general};
 
@@ -57,6 +57,12 @@ pub struct Kept<T: Real> {
     normed: Tensor<T, 2>,
 }
 
+/// How matrices are multiplied. The precision matters to f32 alone, which is for CPUs here: they have no tensor cores to
+/// which factors would have to be divided.
+fn product<'a, T: Real>() -> Matmul<'a, T> {
+    Matmul::default().precision(Precision::Ieee)
+}
+
 impl<T: Real> Model<T> {
     pub fn new(cx: &Context, shape: Shape, seed: u64) -> Result<Self> {
         let angles = rows::rotary_tables(cx, shape.context, shape.head(), 10_000.0)?;
@@ -70,7 +76,7 @@ impl<T: Real> Model<T> {
 
     /// `x w^T`. A matrix is stored as `[outputs, inputs]`; its transpose is a view.
     pub fn linear(&self, x: &Tensor<T, 2>, layer: usize, matrix: Matrix) -> Result<Tensor<T, 2>> {
-        matmul(&self.cx, x, self.parameters.matrix(layer, matrix)?.transpose(0, 1)?)
+        product().run(&self.cx, x, self.parameters.matrix(layer, matrix)?.transpose(0, 1)?)
     }
 
     /// `x w^T + residual`, in one pass.
@@ -82,7 +88,7 @@ impl<T: Real> Model<T> {
         residual: &Tensor<T, 2>,
     ) -> Result<Tensor<T, 2>> {
         let weight = self.parameters.matrix(layer, matrix)?.transpose(0, 1)?;
-        Matmul::default().residual(residual)?.run(&self.cx, x, weight)
+        product().residual(residual)?.run(&self.cx, x, weight)
     }
 
     /// Rotates queries or keys by their positions, in place: those of `options`, or from 0 on in each sequence.
@@ -111,7 +117,7 @@ impl<T: Real> Model<T> {
 
     /// Logits of rows, `[rows, vocabulary]`.
     pub fn logits(&self, normed: &Tensor<T, 2>) -> Result<Tensor<T, 2>> {
-        matmul(&self.cx, normed, self.parameters.embedding()?.transpose(0, 1)?)
+        product().run(&self.cx, normed, self.parameters.embedding()?.transpose(0, 1)?)
     }
 
     /// The second half of a layer: its result, and what the backward pass needs.
@@ -213,7 +219,7 @@ impl<T: Real> Model<T> {
         matrix: Matrix,
         before: Option<&Tensor<T, 2>>,
     ) -> Result<Tensor<T, 2>> {
-        let product = Matmul::default();
+        let product = product();
         let product = match before {
             Some(before) => product.residual(before)?,
             None => product,
@@ -223,7 +229,7 @@ impl<T: Real> Model<T> {
 
     /// The gradient of a matrix, `dy^T x`: a product with few results and long sums, which several programs share.
     fn keep_matrix(&self, dy: &Tensor<T, 2>, x: &Tensor<T, 2>, out: TensorViewMut<'_, T, 2>) -> Result<()> {
-        let (product, dy) = (Matmul::default(), dy.view().transpose(0, 1)?);
+        let (product, dy) = (product(), dy.view().transpose(0, 1)?);
         let mut sums = Tensor::zeros(self.cx.device(), [product.workspace(&self.cx, dy, x)?])?;
         product.run_into_with(&self.cx, dy, x, out, &mut sums)
     }

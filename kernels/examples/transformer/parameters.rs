@@ -161,9 +161,8 @@ impl<T: Real> Parameters<T> {
     pub fn random(cx: &Context, shape: Shape, seed: u64) -> Result<Self> {
         let mut all = Self::zeros(cx, shape)?;
         let mut random = Random::new(seed);
-        let mut normal = |len: usize, deviation: f64| -> Vec<T> {
-            (0..len).map(|_| T::of(deviation * random.normal())).collect()
-        };
+        let mut normal =
+            |len: usize, deviation: f64| -> Vec<T> { (0..len).map(|_| T::of(deviation * random.normal())).collect() };
         let table = normal(shape.vocabulary * shape.width, 0.5 / (shape.width as f64).sqrt());
         all.embedding_mut()?.elements().copy_from_slice(&table)?;
         for layer in 0..shape.layers {
