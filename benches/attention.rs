@@ -8,30 +8,53 @@
 //! ```
 //! Rates are in TFLOP/s, of `4 * heads * length^2 * d` operations forward and 2.5 times as many backward, half of them
 //! under a causal mask. Without the cubins, only Tilewright runs. `--out DIR` and `--cubins DIR` name other folders.
+//! `--ladder` measures the kernels of `tilewright::guide::attention` instead; with `--look DIR` it writes their PTX for
+//! Hopper, which needs no GPU.
+//!
 //! Without `--bench`, which `cargo bench` adds, results are only checked, at a small size, on whatever device there is.
 
 #[path = "kernels/attention/mod.rs"]
 mod kernels;
 
 use tilewright::prelude::*;
+use tilewright_bench::look::Look;
 use tilewright_bench::stage::{Mode, Page};
-use tilewright_bench::{Failure, Stage, report};
+use tilewright_bench::{Failure, Stage, attention_ladder, report};
 
 const PAGE: Page =
     Page { results: "attention.csv", attempts: "attention_attempts.csv", unit: "TFLOP/s", cubins: "attention" };
 
+const LADDER: Page = Page {
+    results: attention_ladder::RESULTS,
+    attempts: "attention_ladder_attempts.csv",
+    unit: "TFLOP/s",
+    cubins: "attention",
+};
+
 fn main() -> Result<(), Failure> {
-    let device = Device::best()?;
-    let time = std::env::args().any(|a| a == "--bench");
-    let mode = if time && device.is_cuda() { Mode::Time } else { Mode::Check };
+    let look = report::argument("--look");
+    let device = if look.is_some() { Device::cpu() } else { Device::best()? };
+    let (time, ladder) = (given("--bench"), given("--ladder") || look.is_some());
+    let mode = match look {
+        Some(folder) => Mode::Look(Look::into_folder(folder.into())?),
+        None if time && device.is_cuda() => Mode::Time,
+        None => Mode::Check,
+    };
     if time && mode == Mode::Check {
         println!("no CUDA device: nothing is timed, results are checked at a small size");
     }
     let list = |name: &str| -> Vec<String> {
         report::argument(name).map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default()
     };
-    let mut stage = Stage::of(PAGE, &device, mode.clone(), list("--only"), list("--shapes"))?;
-    kernels::all(&mut stage, mode == Mode::Time)?;
+    let page = if ladder { LADDER } else { PAGE };
+    let mut stage = Stage::of(page, &device, mode.clone(), list("--only"), list("--shapes"))?;
+    // A check is of everything.
+    if !ladder || mode == Mode::Check {
+        kernels::all(&mut stage, mode == Mode::Time)?;
+    }
+    if ladder || mode == Mode::Check {
+        kernels::ladder::hold(&mut stage, &mode)?;
+    }
     if mode == Mode::Time {
         stage.finish()?;
     }
@@ -39,4 +62,8 @@ fn main() -> Result<(), Failure> {
         [] => Ok(()),
         failures => Err(format!("{} configurations failed:\n{}", failures.len(), failures.join("\n")).into()),
     }
+}
+
+fn given(argument: &str) -> bool {
+    std::env::args().any(|a| a == argument)
 }

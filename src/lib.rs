@@ -46,7 +46,7 @@
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
 //! | [`archive`] | compiled kernels in files: the cache on disk, kernels shipped without a compiler |
-//! | [`guide`] | how a matrix product becomes fast, step by step |
+//! | [`guide`] | how a matrix product and attention become fast, step by step |
 //!
 //! # Launches
 //!

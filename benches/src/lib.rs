@@ -15,6 +15,7 @@
 //! | [`cublas`], [`library`] | the vendor's kernels |
 //! | [`nvml`] | clocks and what holds them back |
 //! | [`product`] | contests of matrix products |
+//! | [`attention_ladder`] | the table of the guide to attention |
 //! | [`look`] | compiles configurations without running them |
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
@@ -22,6 +23,7 @@
 
 pub mod account;
 pub mod argument;
+pub mod attention_ladder;
 pub mod cubin;
 pub mod cublas;
 pub mod data;

@@ -46,3 +46,8 @@ mod device;
 pub use config::Table;
 pub use context::Context;
 pub use tensor::{Tensor, TensorView, TensorViewMut};
+
+/// The programs of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,6 @@
 //! Contests of attention.
 
+pub mod ladder;
 mod reference;
 
 use reference::{Rows, Size, Upstream};

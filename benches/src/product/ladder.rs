@@ -73,7 +73,8 @@ impl Code {
         })
     }
 
-    fn parse(line: &str) -> Option<Code> {
+    /// Of a line of [`csv`].
+    pub fn parse(line: &str) -> Option<Code> {
         let mut fields = line.split(',');
         let mut text = || fields.next().map(str::to_string);
         let (rung, copies, products) = (text()?, text()?, text()?);
@@ -113,7 +114,7 @@ fn of<'r, 'o>(rows: &'r [Row<'o>], shape: &str) -> Option<&'r Row<'o>> {
 }
 
 /// A number of hundredths, or a dash.
-fn hundredths(value: Option<f64>) -> String {
+pub(crate) fn hundredths(value: Option<f64>) -> String {
     value.filter(|value| !value.is_nan()).map_or("–".to_string(), |value| format!("{value:.2}"))
 }
 
