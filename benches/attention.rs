@@ -14,11 +14,17 @@
 mod kernels;
 
 use tilewright::prelude::*;
-use tilewright_bench::stage::{Mode, Page};
+use tilewright_bench::stage::{Effort, Mode, Page};
 use tilewright_bench::{Failure, Stage, report};
 
-const PAGE: Page =
-    Page { results: "attention.csv", attempts: "attention_attempts.csv", unit: "TFLOP/s", cubins: "attention" };
+const PAGE: Page = Page {
+    results: "attention.csv",
+    attempts: "attention_attempts.csv",
+    unit: "TFLOP/s",
+    cubins: "attention",
+    effort: Effort::FULL,
+    records: false,
+};
 
 fn main() -> Result<(), Failure> {
     let device = Device::best()?;

@@ -18,6 +18,8 @@
 //! | [`look`] | compiles configurations without running them |
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
+//! | [`record`] | results with what limits them: bytes and operations |
+//! | [`supervise`] | contests in a process of their own, which may die |
 //! | [`plot`] | results as pictures |
 
 pub mod account;
@@ -31,9 +33,11 @@ pub mod look;
 pub mod nvml;
 pub mod plot;
 pub mod product;
+pub mod record;
 pub mod report;
 pub mod shape;
 pub mod stage;
+pub mod supervise;
 pub mod tensor_map;
 
 use std::cell::RefCell;
@@ -138,6 +142,8 @@ pub struct Contest<'a> {
     pub dtype: &'static str,
     /// Bytes that the work itself reads and writes.
     pub bytes: f64,
+    /// Operations of tensor cores that it takes; 0 where they are not what limits it.
+    pub flops: f64,
     /// What everybody writes.
     pub outputs: Vec<&'a dyn data::Verify>,
     /// Who competes; the first is the one that rates are compared with.
