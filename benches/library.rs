@@ -81,6 +81,7 @@ fn supervised(arguments: &[String]) -> Result<(), Failure> {
     std::fs::create_dir_all(report::folder())?;
     std::fs::write(&path, format!("# {}; arguments: {}\n", report::machine(), report::arguments()))?;
     let seconds = report::argument("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(3600);
-    let lost = supervise::all(&works, arguments, SILENCE, Duration::from_secs(seconds))?;
+    let program = std::env::current_exe()?;
+    let lost = supervise::all(&program, &works, arguments, SILENCE, Duration::from_secs(seconds))?;
     if lost.is_empty() { Ok(()) } else { Err(format!("not done: {}", lost.join(", ")).into()) }
 }

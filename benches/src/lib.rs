@@ -19,6 +19,7 @@
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
 //! | [`record`] | results with what limits them: bytes and operations |
+//! | [`families`] | the page of the library's families, and a picture of all results |
 //! | [`supervise`] | contests in a process of their own, which may die |
 //! | [`plot`] | results as pictures |
 
@@ -28,6 +29,7 @@ pub mod cubin;
 pub mod cublas;
 pub mod data;
 pub mod element;
+pub mod families;
 pub mod library;
 pub mod look;
 pub mod nvml;

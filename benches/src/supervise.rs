@@ -3,6 +3,7 @@
 //! another one goes on with the next work.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -18,15 +19,15 @@ pub const CHILD: &str = "--child";
 /// The exit code of a process that says what stopped it.
 pub const STOPPED: i32 = 3;
 
-/// Does the works in processes of this program with these arguments and [`CHILD`]. Returns those that were lost, or had not
-/// begun when the time was over.
+/// Does the works in processes of a program with these arguments and [`CHILD`]. Returns those that were lost, or had not begun
+/// when the time was over.
 ///
 /// # Errors
 /// If no process can be started, or one ends before its first work.
-pub fn all(works: &[&str], arguments: &[String], silence: Duration, time: Duration) -> Result<Vec<String>, Failure> {
+pub fn all(program: &Path, works: &[&str], arguments: &[String], silence: Duration, time: Duration) -> Result<Vec<String>, Failure> {
     let (started, mut next, mut lost) = (Instant::now(), 0, Vec::new());
     while next < works.len() {
-        let process = Process { works: &works[next..], arguments, silence, end: started + time };
+        let process = Process { program, works: &works[next..], arguments, silence, end: started + time };
         let Some((work, why)) = process.run()? else { return Ok(lost) };
         println!("LOST {work}: {why}");
         let at = works.iter().position(|name| *name == work).ok_or("a work began that is none")?;
@@ -63,6 +64,7 @@ impl std::fmt::Display for Lost {
 
 /// A process that does works.
 struct Process<'a> {
+    program: &'a Path,
     works: &'a [&'a str],
     arguments: &'a [String],
     silence: Duration,
@@ -73,7 +75,7 @@ struct Process<'a> {
 impl Process<'_> {
     /// Runs it to its end, and gives the work that it did not do.
     fn run(&self) -> Result<Option<(String, Lost)>, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(self.program)
             .args(self.arguments)
             .args([CHILD, "--works", &self.works.join(",")])
             .stdout(Stdio::piped())
@@ -111,5 +113,31 @@ impl Process<'_> {
             return Ok(Some((current, why)));
         }
         Ok(if child.wait()?.success() { None } else { Some((current, Lost::Died)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What does the works that follow `--works`: one of them dies, one says nothing.
+    const SCRIPT: &str = "for work in $(echo $3 | tr , ' '); do echo \"begin $work\"; \
+                          case $work in dies) exit 1;; silent) sleep 20;; slow) sleep 1;; esac; done";
+
+    fn lost(works: &[&str], seconds: u64) -> Vec<String> {
+        let arguments = ["-c", SCRIPT, "sh"].map(str::to_string);
+        let (silence, time) = (Duration::from_secs(2), Duration::from_secs(seconds));
+        all(Path::new("/bin/sh"), works, &arguments, silence, time).unwrap()
+    }
+
+    #[test]
+    fn a_work_that_dies_or_is_silent_costs_itself_alone() {
+        assert_eq!(lost(&["a", "dies", "b", "silent", "c"], 60), ["dies", "silent"]);
+    }
+
+    #[test]
+    fn nothing_begins_when_the_time_is_over() {
+        assert_eq!(lost(&["slow", "b", "c"], 0), ["slow", "b", "c"]);
+        assert_eq!(lost(&["a", "b"], 60), [""; 0]);
     }
 }
