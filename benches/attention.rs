@@ -18,17 +18,25 @@ mod kernels;
 
 use tilewright::prelude::*;
 use tilewright_bench::look::Look;
-use tilewright_bench::stage::{Mode, Page};
+use tilewright_bench::stage::{Effort, Mode, Page};
 use tilewright_bench::{Failure, Stage, attention_ladder, report};
 
-const PAGE: Page =
-    Page { results: "attention.csv", attempts: "attention_attempts.csv", unit: "TFLOP/s", cubins: "attention" };
+const PAGE: Page = Page {
+    results: "attention.csv",
+    attempts: "attention_attempts.csv",
+    unit: "TFLOP/s",
+    cubins: "attention",
+    effort: Effort::FULL,
+    records: false,
+};
 
 const LADDER: Page = Page {
     results: attention_ladder::RESULTS,
     attempts: "attention_ladder_attempts.csv",
     unit: "TFLOP/s",
     cubins: "attention",
+    effort: Effort::FULL,
+    records: false,
 };
 
 fn main() -> Result<(), Failure> {

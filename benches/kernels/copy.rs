@@ -29,6 +29,7 @@ fn contest(stage: &mut Stage, Vector { len, start }: Vector) -> Result<(), Failu
         shape: len.to_string(),
         dtype: "f32",
         bytes: 8.0 * len as f64,
+        flops: 0.0,
         outputs: vec![&out],
         contenders: vec![copy],
     })

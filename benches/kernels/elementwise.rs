@@ -83,6 +83,7 @@ impl<T: Element> Elementwise<T> {
             shape: vector.to_string(),
             dtype: T::NAME,
             bytes: ((self.inputs + 1) * len * size_of::<T>()) as f64,
+            flops: 0.0,
             outputs: vec![&out],
             contenders: vec![triton, ours],
         })

@@ -245,6 +245,7 @@ fn contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Failure>
         shape: matrix.to_string(),
         dtype: T::NAME,
         bytes: (3 * matrix.len() * size_of::<T>()) as f64,
+        flops: 0.0,
         outputs: vec![&task.dx, &task.dw, &task.db],
         contenders: vec![triton, ours],
     })

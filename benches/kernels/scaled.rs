@@ -149,6 +149,7 @@ macro_rules! contests {
                     shape: format!("{m}x{n}x{k}"),
                     dtype: "f32",
                     bytes: ((m + n) * (k / $pack + k / 32) + 4 * m * n) as f64,
+                    flops: 0.0,
                     outputs: vec![&out],
                     contenders: vec![triton, ours],
                 })?;

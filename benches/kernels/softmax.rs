@@ -108,6 +108,7 @@ fn contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Failure>
         shape: matrix.to_string(),
         dtype: T::NAME,
         bytes: (2 * matrix.len() * size_of::<T>()) as f64,
+        flops: 0.0,
         outputs: vec![&out],
         contenders: vec![triton, ours, unchecked],
     })

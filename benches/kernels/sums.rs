@@ -96,6 +96,7 @@ fn row_contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Fail
         shape: matrix.to_string(),
         dtype: T::NAME,
         bytes: (matrix.len() * size_of::<T>()) as f64,
+        flops: 0.0,
         outputs: vec![&out],
         contenders: vec![triton, ours],
     })
@@ -169,6 +170,7 @@ fn column_contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), F
         shape: matrix.to_string(),
         dtype: T::NAME,
         bytes: (matrix.len() * size_of::<T>()) as f64,
+        flops: 0.0,
         outputs: vec![&out],
         contenders: vec![triton, ours],
     })

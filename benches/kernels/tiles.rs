@@ -103,6 +103,7 @@ impl Rows {
             shape: matrix.to_string(),
             dtype: "f32",
             bytes: (4 * rows * (columns + self.len)) as f64,
+            flops: 0.0,
             outputs: vec![&out],
             contenders: vec![triton, ours],
         })
@@ -204,6 +205,7 @@ pub fn gather_contests(stage: &mut Stage) -> Result<(), Failure> {
             shape: matrix.to_string(),
             dtype: "f32",
             bytes: (12 * matrix.len()) as f64,
+            flops: 0.0,
             outputs: vec![&out],
             contenders: vec![triton, ours],
         })?;
@@ -242,6 +244,7 @@ pub fn histogram_contests(stage: &mut Stage) -> Result<(), Failure> {
             shape: matrix.len().to_string(),
             dtype: "f32",
             bytes: (4 * matrix.len()) as f64,
+            flops: 0.0,
             outputs: vec![&out],
             contenders: vec![triton, ours],
         })?;
@@ -273,6 +276,7 @@ pub fn rand_contests(stage: &mut Stage) -> Result<(), Failure> {
             shape: len.to_string(),
             dtype: "f32",
             bytes: (4 * len) as f64,
+            flops: 0.0,
             outputs: vec![&out],
             contenders: vec![triton, ours],
         })?;

@@ -15,18 +15,16 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import kernels
-import rows
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 DTYPES = {"f32": "*fp32", "f16": "*fp16", "bf16": "*bf16"}
 # Parameters that are pointers to the data's dtype, to f32, to i32; sizes, of which some follow the variant.
-DATA = {"x", "y", "out", "gate", "up", "weight", "bias", "dy", "dx", "table", "weight_gradient", "bias_gradient",
-        "d_gate", "d_up"}
-FLOATS = {"means", "rstds", "losses", "partial_weights", "partial_biases", "cosines", "sines"}
+DATA = {"x", "y", "out", "gate", "up", "weight", "bias", "dy", "dx", "table", "weight_gradient", "bias_gradient"}
+FLOATS = {"means", "rstds", "losses", "partial_weights", "partial_biases"}
 INTEGERS = {"labels", "ids", "locks"}
-SIZES = {"n", "k", "columns", "rows", "parts", "share", "seed", "length", "heads"}
+SIZES = {"n", "k", "columns", "rows", "parts", "share", "seed"}
 # Pointers to bytes.
 BYTES = {"a", "a_scale", "b", "b_scale"}
 # Divisible by 16 in no variant.
@@ -142,18 +140,6 @@ def configurations():
         yield "histogram", "histogram_parts", "f32", "aligned", "", {"BLOCK": block, "BINS": 256}, warps
     for block, warps in [(512, 4), (1024, 4), (1024, 8), (2048, 4), (2048, 8)]:
         yield "rand", "uniform", "f32", "aligned", "", {"BLOCK": block}, warps
-    for work in ("swiglu_backward", "geglu_backward"):
-        for block, warps in ELEMENTWISE:
-            yield work, work, "bf16", "aligned", "", {"BLOCK": block}, warps
-        for warps in (8, 16, 32):
-            yield work, work + "_rows", "bf16", "aligned", "rows ", {"COLUMNS": 11008, "BLOCK": 16384}, warps
-    for warps in (4, 8, 16):
-        yield "rms_norm_backward", "rms_norm_backward", "bf16", "aligned", "", {"BLOCK": 4096}, warps
-    yield "rms_norm_finish", "rms_norm_finish", "bf16", "aligned", "", {"M": 32, "N": 32}, 4
-    for warps in (1, 2, 4, 8):
-        yield "rotary", "rotary", "bf16", "aligned", "", {"HEADS": 32, "HALF": 64}, warps
-    for block, warps in [(4096, 8), (8192, 8), (8192, 16), (16384, 16), (32768, 16), (32768, 32)]:
-        yield "cross_entropy_gradient", "cross_entropy_gradient", "bf16", "aligned", "", {"BLOCK": block}, warps
     for m, n, k, warps in [(64, 64, 64, 4), (128, 64, 64, 4), (128, 128, 64, 4), (128, 128, 64, 8), (128, 128, 128, 8), (128, 256, 64, 8)]:
         for work in ("scaled_e4m3", "scaled_e2m1"):
             yield work, work, "f32", "aligned", "", {"M": m, "N": n, "K": k}, warps
@@ -161,7 +147,7 @@ def configurations():
 
 def compile_one(job):
     folder, (work, name, dtype, variant, prefix, constants, warps) = job
-    kernel = getattr(kernels, name, None) or getattr(rows, name)
+    kernel = getattr(kernels, name)
     types = parameters(kernel, work, dtype)
     facts = {(i,): [["tt.divisibility", 16]] for i, (n, t) in enumerate(types.items()) if divisible(n, t, variant, work)}
     source = ASTSource(kernel, types, constants, facts)

@@ -5,64 +5,168 @@ import triton.language as tl
 
 
 @triton.jit
-def swiglu_gradients(g, u, dy):
-    s = tl.sigmoid(g)
-    return dy * u * (s * (1.0 + g * (1.0 - s))), dy * (g * s)
+def gate(a, GELU: tl.constexpr):
+    """The gate and its slope."""
+    if GELU:
+        cubed = 0.044715 * a * a
+        s = tl.sigmoid(1.595769121605731 * a * (1.0 + cubed))
+        return a * s, s + a * s * (1.0 - s) * 1.595769121605731 * (1.0 + 3.0 * cubed)
+    s = tl.sigmoid(a)
+    return a * s, s * (1.0 + a * (1.0 - s))
 
 
 @triton.jit
-def geglu_gradients(g, u, dy):
-    cubed = 0.044715 * g * g
-    s = tl.sigmoid(1.595769121605731 * g * (1.0 + cubed))
-    slope = s + g * s * (1.0 - s) * 1.595769121605731 * (1.0 + 3.0 * cubed)
-    return dy * u * slope, dy * (g * s)
-
-
-@triton.jit
-def swiglu_backward(gate, up, dy, d_gate, d_up, n, BLOCK: tl.constexpr):
+def gated(a, b, out, n, GELU: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    g = tl.load(gate + offsets, mask=mask).to(tl.float32)
-    u = tl.load(up + offsets, mask=mask).to(tl.float32)
-    a, b = swiglu_gradients(g, u, tl.load(dy + offsets, mask=mask).to(tl.float32))
-    tl.store(d_gate + offsets, a.to(d_gate.dtype.element_ty), mask=mask)
-    tl.store(d_up + offsets, b.to(d_up.dtype.element_ty), mask=mask)
+    value, _ = gate(tl.load(a + offsets, mask=mask).to(tl.float32), GELU)
+    result = value * tl.load(b + offsets, mask=mask).to(tl.float32)
+    tl.store(out + offsets, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def swiglu_backward_rows(gate, up, dy, d_gate, d_up, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """A row a program, whose width is known when it is compiled."""
+def gated_backward(a, b, dy, da, db, n, COLUMNS: tl.constexpr, GELU: tl.constexpr, BLOCK: tl.constexpr):
+    """A piece of all elements a program, or, if `COLUMNS` is not 0, a row, whose width is known when it is compiled."""
+    lane = tl.arange(0, BLOCK)
+    if COLUMNS:
+        offsets = tl.program_id(0) * COLUMNS + lane
+        mask = lane < COLUMNS
+    else:
+        offsets = tl.program_id(0) * BLOCK + lane
+        mask = offsets < n
+    value, slope = gate(tl.load(a + offsets, mask=mask).to(tl.float32), GELU)
+    up = tl.load(b + offsets, mask=mask).to(tl.float32)
+    gradient = tl.load(dy + offsets, mask=mask).to(tl.float32)
+    tl.store(da + offsets, (gradient * up * slope).to(da.dtype.element_ty), mask=mask)
+    tl.store(db + offsets, (gradient * value).to(db.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def softmax_backward(y, dy, dx, columns, LOGARITHM: tl.constexpr, BLOCK: tl.constexpr):
+    """The gradient of softmax, or of its logarithm."""
+    offsets = tl.program_id(0) * columns + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < columns
+    result = tl.load(y + offsets, mask=mask, other=0.0).to(tl.float32)
+    gradient = tl.load(dy + offsets, mask=mask, other=0.0).to(tl.float32)
+    if LOGARITHM:
+        change = gradient - tl.exp(result) * tl.sum(gradient, axis=0)
+    else:
+        change = result * (gradient - tl.sum(result * gradient, axis=0))
+    tl.store(dx + offsets, change.to(dx.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def log_softmax(x, out, columns, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * columns + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < columns
+    values = tl.load(x + offsets, mask=mask, other=-float("inf")).to(tl.float32)
+    values = values - tl.max(values, axis=0)
+    result = values - tl.log(tl.sum(tl.exp(values), axis=0))
+    tl.store(out + offsets, result.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def add_rms_norm(x, residual, weight, out, columns, eps, BLOCK: tl.constexpr):
+    """The residual becomes the sum, which is rounded before it is normalised."""
     column = tl.arange(0, BLOCK)
-    offsets = tl.program_id(0) * COLUMNS + column
-    mask = column < COLUMNS
-    g = tl.load(gate + offsets, mask=mask).to(tl.float32)
-    u = tl.load(up + offsets, mask=mask).to(tl.float32)
-    a, b = swiglu_gradients(g, u, tl.load(dy + offsets, mask=mask).to(tl.float32))
-    tl.store(d_gate + offsets, a.to(d_gate.dtype.element_ty), mask=mask)
-    tl.store(d_up + offsets, b.to(d_up.dtype.element_ty), mask=mask)
+    offsets = tl.program_id(0) * columns + column
+    mask = column < columns
+    total = tl.load(x + offsets, mask=mask, other=0.0).to(tl.float32)
+    total += tl.load(residual + offsets, mask=mask, other=0.0).to(tl.float32)
+    rounded = total.to(residual.dtype.element_ty)
+    tl.store(residual + offsets, rounded, mask=mask)
+    values = rounded.to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(values * values, axis=0) / columns + eps)
+    scale = tl.load(weight + column, mask=mask).to(tl.float32)
+    tl.store(out + offsets, (values * rstd * scale).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def geglu_backward(gate, up, dy, d_gate, d_up, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def group_norm(x, weight, bias, out, channels, inner, groups, eps, BLOCK: tl.constexpr):
+    """A group of a sample a program, in pieces that are read twice. `channels` are those of a group."""
+    group = tl.program_id(0) % groups
+    size = channels * inner
+    start = tl.program_id(0).to(tl.int64) * size
+    sums = tl.zeros([BLOCK], tl.float32)
+    squares = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, size, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        values = tl.load(x + start + at, mask=at < size, other=0.0).to(tl.float32)
+        sums += values
+        squares += values * values
+    mean = tl.sum(sums, axis=0) / size
+    rstd = tl.rsqrt(tl.sum(squares, axis=0) / size - mean * mean + eps)
+    for channel in range(channels):
+        scale = tl.load(weight + group * channels + channel).to(tl.float32) * rstd
+        shift = tl.load(bias + group * channels + channel).to(tl.float32)
+        for first in range(0, inner, BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            offsets = start + channel * inner + at
+            values = tl.load(x + offsets, mask=at < inner, other=0.0).to(tl.float32)
+            tl.store(out + offsets, ((values - mean) * scale + shift).to(out.dtype.element_ty), mask=at < inner)
+
+
+@triton.jit
+def kl_losses(x, y, losses, columns, BLOCK: tl.constexpr):
+    """`sum(p (log p - log q))` of a row, of logarithms."""
+    start = tl.program_id(0).to(tl.int64) * columns
+    sums = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, columns, BLOCK):
+        column = first + tl.arange(0, BLOCK)
+        mask = column < columns
+        log_q = tl.load(x + start + column, mask=mask, other=-float("inf")).to(tl.float32)
+        log_p = tl.load(y + start + column, mask=mask, other=-float("inf")).to(tl.float32)
+        sums += tl.where(mask, tl.exp(log_p) * (log_p - log_q), 0.0)
+    tl.store(losses + tl.program_id(0), tl.sum(sums, axis=0))
+
+
+@triton.jit
+def kl_backward(y, out, n, factor, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    g = tl.load(gate + offsets, mask=mask).to(tl.float32)
-    u = tl.load(up + offsets, mask=mask).to(tl.float32)
-    a, b = geglu_gradients(g, u, tl.load(dy + offsets, mask=mask).to(tl.float32))
-    tl.store(d_gate + offsets, a.to(d_gate.dtype.element_ty), mask=mask)
-    tl.store(d_up + offsets, b.to(d_up.dtype.element_ty), mask=mask)
+    p = tl.exp(tl.load(y + offsets, mask=mask).to(tl.float32))
+    tl.store(out + offsets, (-p * factor).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def geglu_backward_rows(gate, up, dy, d_gate, d_up, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    column = tl.arange(0, BLOCK)
-    offsets = tl.program_id(0) * COLUMNS + column
-    mask = column < COLUMNS
-    g = tl.load(gate + offsets, mask=mask).to(tl.float32)
-    u = tl.load(up + offsets, mask=mask).to(tl.float32)
-    a, b = geglu_gradients(g, u, tl.load(dy + offsets, mask=mask).to(tl.float32))
-    tl.store(d_gate + offsets, a.to(d_gate.dtype.element_ty), mask=mask)
-    tl.store(d_up + offsets, b.to(d_up.dtype.element_ty), mask=mask)
+def jsd(x, y, losses, dx, columns, factor, GRADIENT: tl.constexpr, BLOCK: tl.constexpr):
+    """The divergence of a row to the mixture in equal parts, or its gradient."""
+    start = tl.program_id(0).to(tl.int64) * columns
+    sums = tl.zeros([BLOCK], tl.float32)
+    for first in range(0, columns, BLOCK):
+        column = first + tl.arange(0, BLOCK)
+        mask = column < columns
+        log_q = tl.load(x + start + column, mask=mask, other=0.0).to(tl.float32)
+        log_p = tl.load(y + start + column, mask=mask, other=0.0).to(tl.float32)
+        q = tl.exp(log_q)
+        p = tl.exp(log_p)
+        log_m = tl.log(0.5 * (p + q))
+        of_q = 0.5 * q * (log_q - log_m)
+        if GRADIENT:
+            tl.store(dx + start + column, (of_q * factor).to(dx.dtype.element_ty), mask=mask)
+        else:
+            sums += tl.where(mask, 0.5 * p * (log_p - log_m) + of_q, 0.0)
+    if not GRADIENT:
+        tl.store(losses + tl.program_id(0), tl.sum(sums, axis=0))
+
+
+@triton.jit
+def embedding(table, ids, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = column < columns
+    id = tl.load(ids + row).to(tl.int64)
+    tl.store(out + row.to(tl.int64) * columns + column, tl.load(table + id * columns + column, mask=mask), mask=mask)
+
+
+@triton.jit
+def embedding_backward(dy, ids, dtable, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = column < columns
+    id = tl.load(ids + row).to(tl.int64)
+    values = tl.load(dy + row.to(tl.int64) * columns + column, mask=mask).to(tl.float32)
+    tl.atomic_add(dtable + id * columns + column, values, mask=mask, sem="relaxed")
 
 
 @triton.jit

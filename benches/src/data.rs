@@ -1,6 +1,6 @@
 //! Buffers of a contest: inputs, and outputs that are poisoned before each check and compared after it.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::fmt;
 
 use tilewright::prelude::*;
@@ -25,18 +25,16 @@ impl<T: Element> Input<T> {
     /// # Errors
     /// If there is no memory.
     pub fn normal(device: &Device, seed: u64, len: usize, start: usize) -> Result<Input<T>, Error> {
-        let total = len + start;
-        let host: Vec<T> = normal(seed, total.min(DISTINCT)).into_iter().map(T::from_f32).collect();
-        let mut buffer = device.zeros::<T>(total)?;
-        buffer.slice_mut(..host.len())?.copy_from_slice(&host)?;
-        let mut filled = host.len();
-        while filled < total {
-            let count = filled.min(total - filled);
-            let (done, mut rest) = buffer.split_at_mut(filled)?;
-            rest.reborrow().slice_mut(..count)?.copy_from(&done.as_view().slice(..count)?)?;
-            filled += count;
-        }
-        Ok(Input { buffer, start })
+        Ok(Input { start, ..Input::scaled(device, seed, len + start, 1.0)? })
+    }
+
+    /// Normally distributed numbers of this size.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn scaled(device: &Device, seed: u64, len: usize, size: f32) -> Result<Input<T>, Error> {
+        let host: Vec<T> = normal(seed, len.min(DISTINCT)).into_iter().map(|x| T::from_f32(x * size)).collect();
+        Input::repeated(device, len, &host)
     }
 
     /// Some elements as f64, for a reference.
@@ -49,6 +47,23 @@ impl<T: Element> Input<T> {
 }
 
 impl<T: DType> Input<T> {
+    /// Given data again and again, up to `len` elements.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn repeated(device: &Device, len: usize, data: &[T]) -> Result<Input<T>, Error> {
+        let mut buffer = device.zeros::<T>(len)?;
+        let mut filled = data.len().min(len);
+        buffer.slice_mut(..filled)?.copy_from_slice(&data[..filled])?;
+        while filled < len && filled > 0 {
+            let count = filled.min(len - filled);
+            let (done, mut rest) = buffer.split_at_mut(filled)?;
+            rest.reborrow().slice_mut(..count)?.copy_from(&done.as_view().slice(..count)?)?;
+            filled += count;
+        }
+        Ok(Input { buffer, start: 0 })
+    }
+
     /// Given data.
     ///
     /// # Errors
@@ -68,6 +83,16 @@ impl<T: DType> Input<T> {
     /// None in practice: the start is inside the buffer.
     pub fn view(&self) -> Result<View<'_, T>, Error> {
         self.buffer.slice(self.start..)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The address of the data, for a peer.
@@ -123,6 +148,8 @@ pub struct Output<T: Element> {
     tolerance: Tolerance,
     /// What the first configuration wrote that passed: all others must agree everywhere.
     first: RefCell<Option<Buffer<T>>>,
+    /// A result that a function has allocated itself.
+    given: RefCell<Option<Buffer<T>>>,
 }
 
 /// The output while somebody writes it.
@@ -169,7 +196,7 @@ impl<T: Element> Output<T> {
         expected: Vec<Segment>,
     ) -> Result<Output<T>, Error> {
         let buffer = RefCell::new(device.zeros::<T>(len + start)?);
-        Ok(Output { buffer, start, expected, tolerance, first: RefCell::new(None) })
+        Ok(Output { buffer, start, expected, tolerance, first: RefCell::new(None), given: RefCell::new(None) })
     }
 
     /// Takes it for a launch.
@@ -177,13 +204,45 @@ impl<T: Element> Output<T> {
         Locked { buffer: self.buffer.borrow_mut(), start: self.start }
     }
 
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.written().len() - self.start
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some elements as f64.
+    ///
+    /// # Errors
+    /// If they are not inside, or cannot be read.
+    pub fn read(&self, from: usize, len: usize) -> Result<Vec<f64>, Error> {
+        let from = self.start + from;
+        Ok(self.written().slice(from..from + len)?.to_vec()?.into_iter().map(T::to_f64).collect())
+    }
+
+    /// Takes a result that a function has allocated, in place of what is written to the output.
+    pub fn give(&self, result: Buffer<T>) {
+        *self.given.borrow_mut() = Some(result);
+    }
+
     /// The address of the data, for a peer.
     pub fn argument(&self) -> Argument {
         Argument::Address(self.buffer.borrow().raw().address.get() + (self.start * size_of::<T>()) as u64)
     }
 
+    /// What was written last.
+    fn written(&self) -> Ref<'_, Buffer<T>> {
+        match Ref::filter_map(self.given.borrow(), Option::as_ref) {
+            Ok(given) => given,
+            Err(_) => self.buffer.borrow(),
+        }
+    }
+
     fn compare_everywhere(&self, other: &Buffer<T>) -> Result<(), Failure> {
-        let buffer = self.buffer.borrow();
+        let buffer = self.written();
         // Both may be off by the tolerance, in opposite directions.
         let (relative, absolute) = (2.0 * self.tolerance.relative, 2.0 * self.tolerance.absolute);
         match differences(buffer.slice(self.start..)?, other.slice(self.start..)?, relative, absolute)? {
@@ -231,13 +290,14 @@ pub fn differences<T: Element>(
 
 impl<T: Element> Verify for Output<T> {
     fn poison(&self) -> Result<(), Failure> {
+        self.given.replace(None);
         Ok(self.buffer.borrow_mut().fill(T::from_f32(f32::NAN))?)
     }
 
     fn verify(&self) -> Result<(), Failure> {
         for segment in &self.expected {
             let from = self.start + segment.at;
-            let got = self.buffer.borrow().slice(from..from + segment.values.len())?.to_vec()?;
+            let got = self.written().slice(from..from + segment.values.len())?.to_vec()?;
             for (i, (got, want)) in got.into_iter().map(T::to_f64).zip(&segment.values).enumerate() {
                 if !self.tolerance.admits(got, *want) {
                     return Err(format!("element {} is {got}, expected {want}", segment.at + i).into());
@@ -248,11 +308,77 @@ impl<T: Element> Verify for Output<T> {
         if let Some(first) = &*first {
             return self.compare_everywhere(first);
         }
-        let copy = self.buffer.borrow().copy()?;
+        let copy = self.written().copy()?;
         // Every element is a number: against itself, only a NaN differs.
         self.compare_everywhere(&copy)?;
         *first = Some(copy);
         Ok(())
+    }
+}
+
+/// What says whether integers are right.
+type Judge = dyn Fn(&[i32]) -> Result<(), String>;
+
+/// Integers that functions of the library allocate.
+pub struct Integers {
+    given: RefCell<Option<Buffer<i32>>>,
+    judge: Box<Judge>,
+}
+
+impl Integers {
+    /// Integers that `judge` knows right from wrong.
+    pub fn new(judge: impl Fn(&[i32]) -> Result<(), String> + 'static) -> Integers {
+        Integers { given: RefCell::new(None), judge: Box::new(judge) }
+    }
+
+    /// Integers of which those from these elements on are known.
+    pub fn known(expected: Vec<(usize, Vec<i32>)>) -> Integers {
+        Integers::new(move |got| {
+            for (at, expected) in &expected {
+                let got = got.get(*at..*at + expected.len()).ok_or("there are too few integers")?;
+                if let Some(i) = got.iter().zip(expected).position(|(got, want)| got != want) {
+                    return Err(format!("integer {} is {}, expected {}", at + i, got[i], expected[i]));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes what a function has allocated.
+    pub fn give(&self, result: Buffer<i32>) {
+        *self.given.borrow_mut() = Some(result);
+    }
+}
+
+impl Verify for Integers {
+    fn poison(&self) -> Result<(), Failure> {
+        self.given.replace(None);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        let given = self.given.borrow();
+        let given = given.as_ref().ok_or("nothing was written")?;
+        Ok((self.judge)(&given.to_vec()?)?)
+    }
+}
+
+/// What is read and written: it begins as a copy of an input before each check.
+pub struct Updated<T: Element> {
+    /// What it is at first.
+    pub from: Input<T>,
+    /// What it becomes.
+    pub out: Output<T>,
+}
+
+impl<T: Element> Verify for Updated<T> {
+    fn poison(&self) -> Result<(), Failure> {
+        self.out.lock().view()?.copy_from(&self.from.view()?)?;
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        self.out.verify()
     }
 }
 

@@ -52,3 +52,16 @@ impl Element for bf16 {
         self.to_f64()
     }
 }
+
+impl Element for F8E4M3 {
+    const NAME: &'static str = "f8e4m3";
+    const HALF_ULP: f64 = 1.0 / (1u64 << 4) as f64;
+
+    fn from_f32(value: f32) -> F8E4M3 {
+        F8E4M3::from_f32(value)
+    }
+
+    fn to_f64(self) -> f64 {
+        F8E4M3::to_f64(self)
+    }
+}

@@ -19,6 +19,9 @@
 //! | [`look`] | compiles configurations without running them |
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
+//! | [`record`] | results with what limits them: bytes and operations |
+//! | [`families`] | the page of the library's families, and a picture of all results |
+//! | [`supervise`] | contests in a process of their own, which may die |
 //! | [`plot`] | results as pictures |
 
 pub mod account;
@@ -28,14 +31,17 @@ pub mod cubin;
 pub mod cublas;
 pub mod data;
 pub mod element;
+pub mod families;
 pub mod library;
 pub mod look;
 pub mod nvml;
 pub mod plot;
 pub mod product;
+pub mod record;
 pub mod report;
 pub mod shape;
 pub mod stage;
+pub mod supervise;
 pub mod tensor_map;
 
 use std::cell::RefCell;
@@ -140,6 +146,8 @@ pub struct Contest<'a> {
     pub dtype: &'static str,
     /// Bytes that the work itself reads and writes.
     pub bytes: f64,
+    /// Operations of tensor cores that it takes; 0 where they are not what limits it.
+    pub flops: f64,
     /// What everybody writes.
     pub outputs: Vec<&'a dyn data::Verify>,
     /// Who competes; the first is the one that rates are compared with.

@@ -13,6 +13,11 @@ pub fn argument(name: &str) -> Option<String> {
     args.get(at + 1).cloned()
 }
 
+/// Whether a word is on the command line.
+pub fn flag(name: &str) -> bool {
+    std::env::args().any(|argument| argument == name)
+}
+
 /// The folder for results: `--out DIR` on the command line, else `results` beside the benchmarks.
 pub fn folder() -> PathBuf {
     argument("--out").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), PathBuf::from)

@@ -1,27 +1,47 @@
 //! The stage on which contests are held.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tilewright::prelude::*;
 
 use crate::cubin::{Argument, Cubin, Entry};
 use crate::element::Element;
 use crate::look::Look;
+use crate::record::{self, Record};
 use crate::shape::{Matrix, Variant, Vector};
 use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report, without_compiler};
 
-/// Rounds of the final comparison, at least.
-const ROUNDS: usize = 21;
-/// Rounds of comparisons whose runs are short: the shorter a run, the more its time varies.
-const SHORT_ROUNDS: usize = 63;
 /// The longest run that is short, in milliseconds.
 const SHORT_MS: f64 = 0.06;
-/// Runs that choose a contender's configurations for its own semifinal, and how many get there.
-const TRIES: usize = 5;
+/// How many of a contender's configurations get into its own semifinal.
 const SEMIFINALISTS: usize = 3;
-/// Rounds of a semifinal: configurations within a few percent of each other need more runs to be told apart.
-const SEMIFINAL: usize = 21;
+/// The fewest rounds of a final that its limit of time cuts short.
+const FEWEST_ROUNDS: usize = 9;
+
+/// How often everything runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Runs that choose a contender's configurations for its own semifinal.
+    pub tries: usize,
+    /// Rounds of a semifinal: configurations within a few percent of each other need more runs to be told apart.
+    pub semifinal: usize,
+    /// Rounds of the final comparison, at least.
+    pub rounds: usize,
+    /// Rounds of comparisons whose runs are short: the shorter a run, the more its time varies.
+    pub short_rounds: usize,
+    /// How long a contest may take, but for the configuration that runs and the fewest rounds of its final.
+    pub limit: Duration,
+}
+
+impl Effort {
+    /// For figures that stand on their own.
+    pub const FULL: Effort =
+        Effort { tries: 5, semifinal: 21, rounds: 21, short_rounds: 63, limit: Duration::from_secs(3600) };
+    /// For many contests in little time.
+    pub const BRIEF: Effort =
+        Effort { tries: 3, semifinal: 7, rounds: 11, short_rounds: 31, limit: Duration::from_secs(4) };
+}
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
@@ -53,10 +73,21 @@ pub struct Page {
     pub unit: &'static str,
     /// The folder of Triton's kernels inside that of all.
     pub cubins: &'static str,
+    /// How often everything runs.
+    pub effort: Effort,
+    /// Whether results are [records](record) rather than outcomes.
+    pub records: bool,
 }
 
 /// The page of kernels that memory limits.
-const BANDWIDTH: Page = Page { results: "bandwidth.csv", attempts: "attempts.csv", unit: "GB/s", cubins: "" };
+const BANDWIDTH: Page = Page {
+    results: "bandwidth.csv",
+    attempts: "attempts.csv",
+    unit: "GB/s",
+    cubins: "",
+    effort: Effort::FULL,
+    records: false,
+};
 
 /// Everything that contests share: the device, the peers, and what came out so far.
 pub struct Stage {
@@ -124,8 +155,49 @@ impl Stage {
         let (after, arguments) = (report::machine(), report::arguments());
         self.machine = format!("before: {}; after: {after}; arguments: {arguments}", self.machine);
         println!("{}", self.machine);
+        if self.page.records {
+            return Ok(());
+        }
         report::write(self.page.attempts, &self.attempts)?;
         Ok(report::write(self.page.results, &report::csv(&self.machine, self.page.unit, &self.outcomes))?)
+    }
+
+    /// The machine, before anything ran.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// Whether contests are timed.
+    pub fn is_timed(&self) -> bool {
+        self.mode == Mode::Time
+    }
+
+    /// Notes that a whole work could not be done.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or the device can do nothing more.
+    pub fn lost(&mut self, work: &str, why: &str) -> Result<(), Failure> {
+        println!("FAILED {work}: {why}");
+        self.failures.push(format!("{work}: {why}"));
+        let texts = [work, "", "", record::DEFAULT, ""].map(str::to_string);
+        self.note(texts, (f64::NAN, f64::NAN), why)?;
+        Ok(self.device.synchronize()?)
+    }
+
+    /// Records that something went wrong.
+    fn note(
+        &self,
+        [work, shape, dtype, contender, config]: [String; 5],
+        (bytes, flops): (f64, f64),
+        why: &str,
+    ) -> Result<(), Failure> {
+        if !self.page.records || self.mode != Mode::Time {
+            return Ok(());
+        }
+        let (device, note) = (self.device.name().to_string(), why.chars().take(200).collect());
+        let (ms, ratio) = (f64::NAN, f64::NAN);
+        let record = Record { work, shape, dtype, contender, config, ms, bytes, flops, ratio, device, note };
+        record::append(&report::folder().join(self.page.results), &[record])
     }
 
     /// What went wrong.
@@ -148,6 +220,11 @@ impl Stage {
         ]);
         let small = vec![Matrix::new(5, 64), Matrix::new(3, 100), Matrix { rows: 2, columns: 130, start: 1 }];
         self.sized(all, small)
+    }
+
+    /// The size of a contest that is timed, or of a check.
+    pub fn either<S>(&self, full: S, small: S) -> S {
+        if self.is_timed() { full } else { small }
     }
 
     /// The given matrices, or those of a check; when only code is wanted, with few rows.
@@ -250,7 +327,10 @@ impl Stage {
         let what = format!("{work} {shape} {dtype}, {contender} {config}: {why}");
         println!("FAILED {what}");
         self.failures.push(what);
-        Ok(())
+        let texts = [work, shape, dtype, contender, config].map(str::to_string);
+        self.note(texts, (contest.bytes, contest.flops), &why.to_string())?;
+        // What a faulting kernel leaves behind is an error of everything that follows.
+        Ok(self.device.synchronize()?)
     }
 
     /// Runs a configuration once on poisoned outputs and compares them.
@@ -306,7 +386,7 @@ impl Stage {
     fn attempt(&mut self, contest: &Contest<'_>, launch: &mut Launch<'_>) -> Result<f64, Failure> {
         self.check(contest, launch)?;
         self.run_once(launch)?;
-        let times: Result<Vec<f64>, Failure> = (0..TRIES).map(|_| self.run_once(launch)).collect();
+        let times: Result<Vec<f64>, Failure> = (0..self.page.effort.tries).map(|_| self.run_once(launch)).collect();
         Ok(median(&mut times?))
     }
 
@@ -317,8 +397,11 @@ impl Stage {
     ) -> Result<Option<(String, Launch<'a>)>, Failure> {
         known.sort_by(|a, b| a.0.total_cmp(&b.0));
         known.truncate(SEMIFINALISTS);
+        if known.len() == 1 {
+            return Ok(known.pop().map(|(_, config, launch)| (config, launch)));
+        }
         let mut times = vec![Vec::new(); known.len()];
-        for _ in 0..SEMIFINAL {
+        for _ in 0..self.page.effort.semifinal {
             for ((_, _, launch), times) in known.iter_mut().zip(&mut times) {
                 times.push(self.run_once(launch)?);
             }
@@ -329,10 +412,14 @@ impl Stage {
     }
 
     /// Runs the contenders in turns, every other round in the opposite order; more rounds where runs are short.
-    fn final_rounds(&mut self, finalists: &mut [Finalist<'_>]) -> Result<(), Failure> {
-        for round in 0..SHORT_ROUNDS {
+    fn final_rounds(&mut self, finalists: &mut [Finalist<'_>], started: Instant) -> Result<(), Failure> {
+        let effort = self.page.effort;
+        for round in 0..effort.short_rounds {
             let short = |(.., times): &Finalist<'_>| median(&mut times.clone()) <= SHORT_MS;
-            if round >= ROUNDS && !finalists.iter().all(short) {
+            if round >= effort.rounds && !finalists.iter().all(short) {
+                break;
+            }
+            if round >= FEWEST_ROUNDS && started.elapsed() > effort.limit {
                 break;
             }
             for turn in 0..finalists.len() {
@@ -345,10 +432,15 @@ impl Stage {
     }
 
     fn time(&mut self, mut contest: Contest<'_>) -> Result<(), Failure> {
+        let (started, limit) = (Instant::now(), self.page.effort.limit);
         let mut finalists: Vec<Finalist<'_>> = Vec::new();
         for contender in std::mem::take(&mut contest.contenders) {
             let mut known: Vec<(f64, String, Launch<'_>)> = Vec::new();
             for (config, mut launch) in contender.configs {
+                if !known.is_empty() && started.elapsed() > limit {
+                    println!("no time for {} {} {config}", contest.work, contender.name);
+                    continue;
+                }
                 let attempt = self.attempt(&contest, &mut launch);
                 if let Ok(ms) = attempt {
                     let (work, shape, dtype, name) = (contest.work, &contest.shape, contest.dtype, contender.name);
@@ -363,8 +455,13 @@ impl Stage {
                 finalists.push((contender.name, config, launch, Vec::new()));
             }
         }
-        self.final_rounds(&mut finalists)?;
+        self.final_rounds(&mut finalists, started)?;
         self.device.synchronize()?;
+        self.keep(&contest, finalists)
+    }
+
+    /// Keeps what the finalists of a contest reached.
+    fn keep(&mut self, contest: &Contest<'_>, finalists: Vec<Finalist<'_>>) -> Result<(), Failure> {
         let Some(first) = finalists.first().map(|(.., times)| times.clone()) else { return Ok(()) };
         let mut rows = Vec::new();
         for (name, config, _, mut times) in finalists {
@@ -382,9 +479,19 @@ impl Stage {
             });
         }
         print!("{:6.1} s\n{}", self.started.elapsed().as_secs_f64(), report::lines(self.page.unit, &rows));
-        self.outcomes.extend(rows);
         // After each row, so that a run that is cut short leaves what it has.
+        if self.page.records {
+            let records: Vec<Record> = rows.iter().map(|row| self.record(contest, row)).collect();
+            return record::append(&report::folder().join(self.page.results), &records);
+        }
+        self.outcomes.extend(rows);
         report::write(self.page.results, &report::csv(&self.machine, self.page.unit, &self.outcomes))?;
         Ok(())
+    }
+
+    fn record(&self, contest: &Contest<'_>, row: &Outcome) -> Record {
+        let Outcome { work, shape, dtype, contender, config, ms, ratio, .. } = row.clone();
+        let (bytes, flops, device) = (contest.bytes, contest.flops, self.device.name().to_string());
+        Record { work, shape, dtype, contender, config, ms, bytes, flops, ratio, device, note: String::new() }
     }
 }

@@ -259,6 +259,27 @@ impl Device {
         self.allocate(len, Fill::Zero)
     }
 
+    /// A buffer of `len` elements that hold whatever was in the memory: for results that a kernel writes as a whole, which need
+    /// not be zeroed before.
+    ///
+    /// Debug builds fill it with ones in all bits on the CPU, NaN of floats, so that tests see what was not written.
+    ///
+    /// # Safety
+    ///
+    /// Each element is written before it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub unsafe fn uninit<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
+        if cfg!(debug_assertions) && matches!(&*self.0.context, Context::Cpu) && T::ELEMENT != crate::dtype::ElementType::Bool {
+            let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+            let bytes = bytes.ok_or_else(|| self.0.context.size_overflow())?;
+            return self.allocate(len, Fill::Copy(&vec![0xff; bytes]));
+        }
+        self.allocate(len, Fill::Later)
+    }
+
     /// A buffer of `len` elements, each `value`.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub(crate) struct Storage {
     claim: Option<Claim>,
 }
 
-/// How memory comes into the world. It is never uninitialised when safe code sees it.
+/// How memory comes into the world. It is never uninitialised when safe code sees it: who promises to write it says `unsafe`.
 pub(crate) enum Fill<'a> {
     /// All bytes zero.
     Zero,

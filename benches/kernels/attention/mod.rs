@@ -124,6 +124,7 @@ fn forward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
         dtype: T::NAME,
         // TFLOP/s in the place of GB/s.
         bytes: size.flops() / 1e3,
+        flops: 0.0,
         outputs: vec![&out, &lse],
         contenders: vec![triton, ours],
     })
@@ -194,6 +195,7 @@ fn backward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
         shape: format!("{}x{}x{}", size.heads, size.length, size.d),
         dtype: T::NAME,
         bytes: 2.5 * size.flops() / 1e3,
+        flops: 0.0,
         outputs: vec![dq, dk, dv],
         contenders: vec![triton, ours],
     })

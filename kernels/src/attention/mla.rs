@@ -244,8 +244,9 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     if config.parts <= 1 {
         return launch.run(cx, one_part(out)?, one_part(lse)?);
     }
-    let mut sums = Tensor::<f32, 5>::zeros(cx.device(), [config.parts, sequences, heads, queries, rank])?;
-    let mut logs = Tensor::zeros(cx.device(), [config.parts, sequences, heads, queries])?;
+    // SAFETY: each part writes its sums and logarithms, where it has no keys too.
+    let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [config.parts, sequences, heads, queries, rank]) }?;
+    let mut logs = unsafe { Tensor::uninit(cx.device(), [config.parts, sequences, heads, queries]) }?;
     launch.run(cx, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)
 }

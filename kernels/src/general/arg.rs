@@ -143,8 +143,9 @@ fn run<T: Num, const R: usize>(
     if work.pieces == 1 {
         return first_pass(cx, &work, how, x.elements(), (values, to), (places, place_to));
     }
-    let mut partial = cx.device().zeros::<T>(work.partials())?;
-    let mut partial_places = cx.device().zeros::<i32>(work.partials())?;
+    // SAFETY: the first pass writes every piece's extreme and its place.
+    let mut partial = unsafe { cx.device().uninit::<T>(work.partials()) }?;
+    let mut partial_places = unsafe { cx.device().uninit::<i32>(work.partials()) }?;
     let strides = work.partial();
     first_pass(
         cx,

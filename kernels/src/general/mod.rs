@@ -23,7 +23,7 @@ mod truth;
 mod walk;
 
 pub use arg::{argmax, argmax_into, argmin, argmin_into};
-pub use conv::{Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight};
+pub use conv::{ConvConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight};
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
 pub use elementwise::parts;

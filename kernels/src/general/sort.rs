@@ -215,8 +215,11 @@ impl<T: Num> Sort<T> {
         mut places: Option<To<'_, i32>>,
     ) -> Result<()> {
         let (columns, len) = (self.columns, self.rows * self.columns);
-        let mut from = (cx.device().zeros::<T>(len)?, cx.device().zeros::<i32>(len)?);
-        let mut to = (cx.device().zeros::<T>(len)?, cx.device().zeros::<i32>(len)?);
+        let workspace = || -> Result<(Buffer<T>, Buffer<i32>)> {
+            // SAFETY: the runs are written to the first pair, and each merge writes all that the next one reads.
+            unsafe { Ok((cx.device().uninit(len)?, cx.device().uninit(len)?)) }
+        };
+        let (mut from, mut to) = (workspace()?, workspace()?);
         self.runs(cx, x, Some(To::new(&mut from.0, columns)), Some(To::new(&mut from.1, columns)))?;
         let mut run = RUN;
         while run < columns {
@@ -294,8 +297,10 @@ pub fn sort<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<(Tensor<T, R>, Tensor<i32, R>)> {
     let x = x.into();
-    let mut values = Tensor::zeros(cx.device(), x.shape())?;
-    let mut places = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: sorting writes every element.
+    let mut values = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    // SAFETY: sorting writes every element.
+    let mut places = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     run(cx, x, order, Some(values.view_mut()), Some(places.view_mut()))?;
     Ok((values, places))
 }
@@ -326,7 +331,8 @@ pub fn sort_values<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut values = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: sorting writes every element.
+    let mut values = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     run(cx, x, order, Some(values.view_mut()), None)?;
     Ok(values)
 }
@@ -342,7 +348,8 @@ pub fn argsort<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<Tensor<i32, R>> {
     let x = x.into();
-    let mut places = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: sorting writes every element.
+    let mut places = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     run(cx, x, order, None, Some(places.view_mut()))?;
     Ok(places)
 }

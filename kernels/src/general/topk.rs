@@ -170,8 +170,9 @@ fn run<T: Num>(cx: &Context, x: Rows<'_, T>, taken: Taken<T>, to: Results<'_, T>
             .launch(cx.device());
     };
     let groups = x.columns.div_ceil(group);
-    let mut extremes = cx.device().zeros::<T>(x.rows * groups)?;
-    let mut chosen = cx.device().zeros::<i32>(x.rows * k)?;
+    // SAFETY: the first launch writes every extreme, the second every choice.
+    let mut extremes = unsafe { cx.device().uninit::<T>(x.rows * groups) }?;
+    let mut chosen = unsafe { cx.device().uninit::<i32>(x.rows * k) }?;
     let per_tile = TILE / group;
     GroupExtremesConsts { SMALLEST: taken.smallest, G: group, BG: per_tile }
         .call(x.elements, &mut extremes, taken.padding, x.columns as i32, groups as i32, x.stride as i64)

@@ -344,7 +344,8 @@ pub fn cross_entropy_backward<'a, 'b, 'c, T: Float, I: Int>(
     dloss: impl Into<TensorView<'c, f32, 1>>,
 ) -> Result<Tensor<T, 2>> {
     let logits = logits.into();
-    let mut dlogits = Tensor::zeros(cx.device(), logits.shape())?;
+    // SAFETY: the kernel writes every element.
+    let mut dlogits = unsafe { Tensor::uninit(cx.device(), logits.shape()) }?;
     cross_entropy_backward_into(cx, logits, targets, options, dloss, &mut dlogits)?;
     Ok(dlogits)
 }

@@ -203,7 +203,8 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
     let (target, dloss) = (target.into(), dloss.into());
     let from = target.rows("target")?;
     crate::arguments::vector("dloss", &dloss, reduction.len(from.rows))?;
-    let mut out = Tensor::zeros(cx.device(), target.shape())?;
+    // SAFETY: the kernel writes every element.
+    let mut out = unsafe { Tensor::uninit(cx.device(), target.shape()) }?;
     if target.is_empty() {
         return Ok(out);
     }
@@ -281,7 +282,8 @@ pub fn jsd_backward<'a, 'b, 'c, T: Float>(
     let (x, y, dloss) = (x.into(), y.into(), dloss.into());
     let rows = x.shape()[0];
     crate::arguments::vector("dloss", &dloss, reduction.len(rows))?;
-    let mut dx = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: the kernel writes every element.
+    let mut dx = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     launch_jsd(cx, x, y, beta, None, Some(JsdGradient { dloss, reduction, dx: dx.view_mut() }))?;
     Ok(dx)
 }

@@ -283,7 +283,8 @@ fn backward<T: Float, P: Float>(
     packed("dy", dy.is_contiguous())?;
     let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [sizes.all_channels])).transpose();
     let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
-    let mut dx = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: the kernel writes every element.
+    let mut dx = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     if x.is_empty() {
         return Ok(NormGradients { dx, dweight, dbias });
     }
@@ -344,7 +345,8 @@ pub fn group_norm<'a, T: Float>(
     norm: &Norm<'_, T>,
 ) -> Result<Tensor<T, 3>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    // SAFETY: the kernel writes every element.
+    let mut out = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
     if T::ELEMENT == f64::ELEMENT {
         forward::<T, f64>(cx, x, groups, norm, out.view_mut())?;
     } else {

@@ -61,6 +61,21 @@ impl<T: DType, const R: usize> Tensor<T, R> {
         Ok(Tensor { buffer: device.zeros(elements)?, shape })
     }
 
+    /// A tensor that a kernel writes as a whole.
+    ///
+    /// # Safety
+    ///
+    /// Each element is written before it is read, or a launch that was to do so has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::zeros`].
+    pub(crate) unsafe fn uninit(device: &Device, shape: [usize; R]) -> Result<Self> {
+        let elements = Layout::packed(shape).elements().unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise.
+        Ok(Tensor { buffer: unsafe { device.uninit(elements) }?, shape })
+    }
+
     /// A tensor of these elements, in row-major order.
     ///
     /// # Errors

@@ -248,8 +248,9 @@ fn decode_keys_into<T: Float, K: Float>(
     if blocks.parts == 1 {
         return launch(cx, &queries, keys, options, &blocks, one_part(out)?, one_part(lse)?);
     }
-    let mut sums = Tensor::<f32, 5>::zeros(cx.device(), [parts, batch, heads, most, dv])?;
-    let mut logs = Tensor::zeros(cx.device(), [parts, batch, heads, most])?;
+    // SAFETY: each part writes its sums and logarithms, where it has no keys too.
+    let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [parts, batch, heads, most, dv]) }?;
+    let mut logs = unsafe { Tensor::uninit(cx.device(), [parts, batch, heads, most]) }?;
     launch(cx, &queries, keys, options, &blocks, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)
 }

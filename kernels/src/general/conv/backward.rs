@@ -143,7 +143,8 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     check_sizes("x_shape", x_shape)?;
     check_sizes("dy", shape)?;
     let ([n, h, w, c], [_, kh, kw, per_group]) = (x_shape, filters.shape());
-    let mut dx = Tensor::zeros(cx.device(), x_shape)?;
+    // SAFETY: the kernel writes every element.
+    let mut dx = unsafe { Tensor::uninit(cx.device(), x_shape) }?;
     if dx.is_empty() {
         return Ok(dx);
     }
@@ -236,7 +237,8 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     let per_part = blocks.div_ceil(parts) * BLOCK_PIXELS;
     let parts = pixels.div_ceil(per_part);
     let len = filters.len();
-    let mut partial = Tensor::<T::Sums, 2>::zeros(cx.device(), [parts, len])?;
+    // SAFETY: the kernel writes every element.
+    let mut partial = unsafe { Tensor::<T::Sums, 2>::uninit(cx.device(), [parts, len]) }?;
     let [s0, s1, p0, p1, d0, d1] = convolution.numbers();
     ConvolveFiltersConsts { BM: bm, BN: bn, BK: BLOCK_PIXELS }
         .call(

@@ -4,7 +4,7 @@ mod backward;
 mod forward;
 
 pub use backward::{conv2d_backward_input, conv2d_backward_weight};
-pub use forward::{conv1d, conv2d};
+pub use forward::{ConvConfig, conv1d, conv2d};
 
 use crate::check;
 use tilewright::Result;

@@ -16,6 +16,7 @@ pub use products::{GroupedConfig, matmul, matmul_blocks, matmul_gated, weights_g
 pub use route::{Routing, route};
 
 use super::{Activation, fp8};
+use products::Rest;
 use crate::{Context, Tensor, TensorView, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -61,8 +62,9 @@ pub fn moe<'a, 'b, 'c, F: Float>(
     check_experts(x.shape(), routing, gate_up.shape(), down.shape())?;
     let groups = Groups::new(cx, &routing.experts, gate_up.shape()[0])?;
     let rows = gather(cx, x, &groups)?;
-    let inner: Tensor<F, 2> = matmul_gated(cx, &rows, gate_up, &groups, activation)?;
-    let outer: Tensor<F, 2> = matmul(cx, &inner, down, &groups)?;
+    // Each product reads the blocks that are used, and the sum the rows of pairs.
+    let inner: Tensor<F, 2> = products::gated(cx, rows.view(), gate_up, &groups, activation, Rest::Unread)?;
+    let outer = products::matmul_used(cx, &inner, down, &groups)?;
     combine(cx, &outer, &routing.weights, &groups)
 }
 
@@ -94,10 +96,10 @@ pub fn moe_fp8<'a, F: Float>(
     let groups = Groups::new(cx, &routing.experts, gate_up.weights.shape()[0])?;
     let (rows, scales) = fp8::quantise_blocks(cx, x)?;
     let (rows, scales) = (gather(cx, &rows, &groups)?, gather(cx, &scales, &groups)?);
-    let both: Tensor<F, 2> = matmul_blocks(cx, &rows, &scales, gate_up, &groups)?;
+    let both: Tensor<F, 2> = products::scaled(cx, rows.view(), scales.view(), gate_up, &groups, Rest::Unread)?;
     let inner = groups::gated(cx, &both, &groups, activation)?;
     let (inner, scales) = fp8::quantise_blocks(cx, &inner)?;
-    let outer: Tensor<F, 2> = matmul_blocks(cx, &inner, &scales, down, &groups)?;
+    let outer: Tensor<F, 2> = products::scaled(cx, inner.view(), scales.view(), down, &groups, Rest::Unread)?;
     combine(cx, &outer, &routing.weights, &groups)
 }
 

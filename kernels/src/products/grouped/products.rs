@@ -123,19 +123,38 @@ struct Scales<'a> {
     strides: [i32; 3],
 }
 
+/// What results hold in rows behind the last block that is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    Zeros,
+    /// Nothing in particular: nobody reads them.
+    Unread,
+}
+
+impl Rest {
+    fn result<R: Float>(self, cx: &Context, shape: [usize; 2]) -> Result<Tensor<R, 2>> {
+        match self {
+            Rest::Zeros => Tensor::zeros(cx.device(), shape),
+            // SAFETY: the kernel writes the rows of all blocks that are used, and others are not read.
+            Rest::Unread => unsafe { Tensor::uninit(cx.device(), shape) },
+        }
+    }
+}
+
 fn launch<F: Float, R: Float>(
     cx: &Context,
     x: TensorView<'_, F, 2>,
     weights: TensorView<'_, F, 3>,
     scales: Option<Scales<'_>>,
     groups: &Groups,
+    rest: Rest,
 ) -> Result<Tensor<R, 2>> {
     let weights = Weights::new(weights)?;
     let [n, k, height] = sizes(&x, &weights, groups)?;
-    let mut out = Tensor::zeros(cx.device(), [groups.height(), n as usize])?;
-    if out.is_empty() {
-        return Ok(out);
+    if groups.height() == 0 || n == 0 {
+        return Tensor::zeros(cx.device(), [groups.height(), n as usize]);
     }
+    let mut out = rest.result(cx, [groups.height(), n as usize])?;
     let kind = if scales.is_some() { Kind::Scaled } else { Kind::Plain };
     let config = config::<F>(cx, groups, [n, k], kind)?;
     let shape = out.shape();
@@ -189,7 +208,17 @@ pub fn matmul<'a, 'b, F: Float, R: Float>(
     weights: impl Into<TensorView<'b, F, 3>>,
     groups: &Groups,
 ) -> Result<Tensor<R, 2>> {
-    launch(cx, x.into(), weights.into(), None, groups)
+    launch(cx, x.into(), weights.into(), None, groups, Rest::Zeros)
+}
+
+/// [`matmul`] whose result nobody reads behind the blocks that are used.
+pub(super) fn matmul_used<F: Float>(
+    cx: &Context,
+    x: &Tensor<F, 2>,
+    weights: TensorView<'_, F, 3>,
+    groups: &Groups,
+) -> Result<Tensor<F, 2>> {
+    launch(cx, x.view(), weights, None, groups, Rest::Unread)
 }
 
 /// [`matmul`] of 8-bit floats with scales, `x_scale` one for each row and 128 neighbours of it, `[groups.height(), ceil(k /
@@ -205,7 +234,18 @@ pub fn matmul_blocks<'a, 'b, R: Float>(
     weights: Scaled<'_>,
     groups: &Groups,
 ) -> Result<Tensor<R, 2>> {
-    let (x, x_scale) = (x.into(), x_scale.into());
+    scaled(cx, x.into(), x_scale.into(), weights, groups, Rest::Zeros)
+}
+
+/// [`matmul_blocks`], with what its result holds behind the blocks that are used.
+pub(super) fn scaled<R: Float>(
+    cx: &Context,
+    x: TensorView<'_, F8E4M3, 2>,
+    x_scale: TensorView<'_, f32, 2>,
+    weights: Scaled<'_>,
+    groups: &Groups,
+    rest: Rest,
+) -> Result<Tensor<R, 2>> {
     let ([experts, k, n], [height, _]) = (weights.weights.shape(), x.shape());
     check::shape("x_scale", x_scale.shape(), [height, k.div_ceil(BLOCK)])?;
     check::shape("weights.scales", weights.scales.shape(), [experts, k.div_ceil(BLOCK), n.div_ceil(BLOCK)])?;
@@ -219,7 +259,7 @@ pub fn matmul_blocks<'a, 'b, R: Float>(
         weights: weights.scales.elements(),
         strides: weights.scales.strides().map(|stride| stride as i32),
     };
-    launch(cx, x, weights.weights, Some(scales), groups)
+    launch(cx, x, weights.weights, Some(scales), groups, rest)
 }
 
 /// `out[i] = activation(x[i] @ gate) * (x[i] @ up)`, with `gate` and `up` of row i's expert, which lie side by side.
@@ -239,17 +279,29 @@ pub fn matmul_gated<'a, 'b, F: Float, R: Float>(
     groups: &Groups,
     activation: Activation,
 ) -> Result<Tensor<R, 2>> {
-    let (x, weights) = (x.into(), Weights::new(weights.into())?);
+    gated(cx, x.into(), weights.into(), groups, activation, Rest::Zeros)
+}
+
+/// [`matmul_gated`], with what its result holds behind the blocks that are used.
+pub(super) fn gated<F: Float, R: Float>(
+    cx: &Context,
+    x: TensorView<'_, F, 2>,
+    weights: TensorView<'_, F, 3>,
+    groups: &Groups,
+    activation: Activation,
+    rest: Rest,
+) -> Result<Tensor<R, 2>> {
+    let weights = Weights::new(weights)?;
     let [both, k, height] = sizes(&x, &weights, groups)?;
     if both % 2 != 0 {
         let problem = format!("has {both} columns");
         return Err(check::invalid("weights", problem, "half of them are the gate's, half are multiplied by it"));
     }
     let inner = both / 2;
-    let mut out = Tensor::zeros(cx.device(), [groups.height(), inner as usize])?;
-    if out.is_empty() {
-        return Ok(out);
+    if groups.height() == 0 || inner == 0 {
+        return Tensor::zeros(cx.device(), [groups.height(), inner as usize]);
     }
+    let mut out = rest.result(cx, [groups.height(), inner as usize])?;
     let config = config::<F>(cx, groups, [inner, k], Kind::Gated)?;
     let shape = out.shape();
     let mut to = TensorDescMut::new(out.buffer_mut(), shape)?;

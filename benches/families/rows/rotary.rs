@@ -1,14 +1,13 @@
 //! Rotary position embedding.
 
-use super::{library, tensor};
+use crate::families::frame::{Library, Row, size, tensor, triton};
 use tilewright::prelude::*;
-use tilewright_bench::cubin::Argument;
 use tilewright_bench::data::{Input, Output, Segment, Tolerance, sampled};
 use tilewright_bench::element::Element;
 use tilewright_bench::shape::Matrix;
-use tilewright_bench::{Contest, Failure, Stage};
+use tilewright_bench::{Failure, Stage};
 use tilewright_kernels::TensorViewMut;
-use tilewright_kernels::rows::{self, Rotary};
+use tilewright_kernels::rows::{self, Rotary, RotaryConfig};
 
 const DIM: usize = 128;
 const HEADS: usize = 32;
@@ -16,8 +15,7 @@ const HEADS: usize = 32;
 pub fn rotary(stage: &mut Stage) -> Result<(), Failure> {
     let device = stage.device();
     // Sequences and tokens.
-    let Matrix { rows: batch, columns: tokens, .. } =
-        stage.sized(vec![Matrix::new(4, 4096)], vec![Matrix::new(2, 3)])[0];
+    let Matrix { rows: batch, columns: tokens, .. } = stage.either(Matrix::new(4, 4096), Matrix::new(2, 3));
     let len = batch * tokens * HEADS * DIM;
     let half = DIM / 2;
     let x = Input::<bf16>::normal(&device, 1, len, 0)?;
@@ -41,23 +39,18 @@ pub fn rotary(stage: &mut Stage) -> Result<(), Failure> {
     }
     let out = Output::<bf16>::new(&device, len, 0, Tolerance::of::<bf16>(1e-6, 4.0), expected)?;
     let shape = [batch, tokens, HEADS, DIM];
-    let ours = library(|cx| {
+    let tried = [(1, 16, 2), (1, 32, 4), (1, 32, 8), (1, 8, 1)];
+    let tried = tried.map(|(tokens, heads, num_warps)| RotaryConfig { tokens, heads, num_warps });
+    let library = Library::new(stage, |cx| {
         let (cos, sin) = (tensor(&cosines, [tokens, half])?, tensor(&sines, [tokens, half])?);
         let mut y = out.lock();
         let y = TensorViewMut::new(y.view()?, shape)?;
         Ok(rows::rotary_into(cx, tensor(&x, shape)?, cos, sin, &Rotary::default(), y)?)
-    });
-    let pointers = [x.argument(), cosines.argument(), sines.argument(), out.argument()];
-    let sizes = [Argument::I32(tokens as i32), Argument::I32(HEADS as i32)];
-    let arguments = pointers.into_iter().chain(sizes).collect();
-    let matrix = Matrix::new(batch * tokens, HEADS * DIM);
-    let triton = stage.triton(("rotary", bf16::NAME, matrix.variant()), arguments, |_| Some([batch * tokens, 1, 1]))?;
-    stage.hold(Contest {
-        work: "rotary",
-        shape: format!("{batch}x{tokens}x{HEADS}x{DIM}"),
-        dtype: bf16::NAME,
-        bytes: (2 * len * size_of::<bf16>()) as f64,
-        outputs: vec![&out],
-        contenders: vec![triton, ours],
     })
+    .tried(bf16::ELEMENT, &[batch * tokens, HEADS, DIM], &tried);
+    let pointers = [x.argument(), cosines.argument(), sines.argument(), out.argument()];
+    let arguments = pointers.into_iter().chain([size(tokens), size(HEADS)]).collect();
+    let peers = triton(stage, ("rotary", bf16::NAME), arguments, |_| Some([batch * tokens, 1, 1]))?;
+    let name = format!("{batch}x{tokens}x{HEADS}x{DIM}");
+    Row::moving("rotary", name, bf16::NAME, 4 * len).hold(stage, vec![&out], peers, library)
 }

@@ -1,0 +1,162 @@
+//! Few rows by 4-bit weights: the time that it takes to read the weights.
+
+use crate::families::frame::{Library, Row, address, size, tensor};
+use std::cell::RefCell;
+use tilewright::prelude::*;
+use tilewright_bench::cubin::Argument;
+use tilewright_bench::data::{Input, Output, Segment, Tolerance};
+use tilewright_bench::element::Element;
+use tilewright_bench::shape::Variant;
+use tilewright_bench::{Contender, Failure, Stage};
+use tilewright_kernels::products::quantised::{self, Int4, Packing, QuantisedConfig};
+use tilewright_kernels::{Context, Tensor, TensorViewMut};
+
+const ROWS: usize = 16;
+const GROUP: usize = 128;
+/// The most programs that share a tile.
+const SPLITS: usize = 16;
+
+pub fn awq(stage: &mut Stage) -> Result<(), Failure> {
+    both(stage, "awq", Packing::Awq)
+}
+
+pub fn gptq(stage: &mut Stage) -> Result<(), Failure> {
+    both(stage, "gptq", Packing::Gptq)
+}
+
+fn both(stage: &mut Stage, work: &'static str, packing: Packing) -> Result<(), Failure> {
+    // Columns and the length of sums: square, and the projections of a gated layer of Llama 2 70B.
+    for [n, k] in stage.either(vec![[8192, 8192], [57_344, 8192]], vec![[64, 256]]) {
+        one(stage, work, packing, [n, k])?;
+    }
+    Ok(())
+}
+
+/// Packed weights: words of any bits, small scales, zeros of any bits.
+struct Weights {
+    words: Input<i32>,
+    scales: Input<f16>,
+    zeros: Input<i32>,
+    shape: [usize; 2],
+    packing: Packing,
+}
+
+impl Weights {
+    fn new(device: &Device, [n, k]: [usize; 2], packing: Packing) -> Result<Weights, Failure> {
+        let bits: Vec<i32> = (1..=1u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) ^ i << 13) as i32).collect();
+        let groups = k / GROUP;
+        Ok(Weights {
+            words: Input::repeated(device, n * k / 8, &bits)?,
+            scales: Input::scaled(device, 4, groups * n, 0.02)?,
+            zeros: Input::repeated(device, groups * n / 8, &bits[77..])?,
+            shape: [n, k],
+            packing,
+        })
+    }
+
+    fn view(&self) -> Result<Int4<'_, f16>, Failure> {
+        let [n, k] = self.shape;
+        let rows = match self.packing {
+            Packing::Awq => [k, n / 8],
+            Packing::Gptq => [k / 8, n],
+        };
+        let zeros = tilewright_kernels::TensorView::new(self.zeros.view()?, [k / GROUP, n / 8])?;
+        let words = tilewright_kernels::TensorView::new(self.words.view()?, rows)?;
+        Ok(Int4::new(words, tensor(&self.scales, [k / GROUP, n])?, Some(zeros), GROUP, self.packing)?)
+    }
+
+    fn bytes(&self) -> usize {
+        let [n, k] = self.shape;
+        n * k / 2 + k / GROUP * n * 2 + k / GROUP * n / 2
+    }
+}
+
+fn one(stage: &mut Stage, work: &'static str, packing: Packing, [n, k]: [usize; 2]) -> Result<(), Failure> {
+    let device = stage.device();
+    let x = Input::<f16>::normal(&device, 1, ROWS * k, 0)?;
+    let weights = Weights::new(&device, [n, k], packing)?;
+    // What the library unpacks, which its own tests compare with the definition.
+    let plain = quantised::dequantise_int4(&Context::new(&device), &weights.view()?)?;
+    let some = n.min(16);
+    let mut values = vec![vec![0.0; some]; 2];
+    let rows = [x.read(0, k)?, x.read((ROWS - 1) * k, k)?];
+    for at in 0..k {
+        let row = plain.buffer().slice(at * n..at * n + some)?.to_vec()?;
+        for (values, x) in values.iter_mut().zip(&rows) {
+            values.iter_mut().zip(&row).for_each(|(sum, w)| *sum += x[at] * w.to_f64());
+        }
+    }
+    drop(plain);
+    let expected = values.into_iter().zip([0, ROWS - 1]).map(|(values, i)| Segment { at: i * n, values }).collect();
+    let out = Output::<f16>::new(&device, ROWS * n, 0, Tolerance::of::<f16>(1e-4, 10.0), expected)?;
+    let room = SPLITS * ROWS * n;
+    let workspace = RefCell::new(Tensor::<f32, 1>::zeros(&device, [room])?);
+    let library = Library::new(stage, |cx| {
+        let (mut y, mut sums) = (out.lock(), workspace.borrow_mut());
+        let y = TensorViewMut::new(y.view()?, [ROWS, n])?;
+        Ok(quantised::matmul_into(cx, tensor(&x, [ROWS, k])?, &weights.view()?, y, &mut *sums)?)
+    })
+    .tried(f16::ELEMENT, &[ROWS, n, k], &{
+        let tried = [
+            (128, 64, 1, 4, 4),
+            (128, 64, 4, 4, 4),
+            (128, 128, 4, 4, 4),
+            (64, 128, 2, 4, 4),
+            (256, 64, 4, 8, 4),
+            (128, 64, 8, 4, 6),
+        ];
+        tried.map(|(bn, bk, splits, num_warps, num_stages)| QuantisedConfig {
+            bm: 16,
+            bn,
+            bk,
+            splits,
+            num_warps,
+            num_stages,
+        })
+    });
+    let peers = if packing == Packing::Awq { triton(stage, &x, &weights, &out, &workspace)? } else { Vec::new() };
+    let bytes = weights.bytes() + 2 * ROWS * (n + k);
+    let flops = 2.0 * (ROWS * n) as f64 * k as f64;
+    let row = Row::moving(work, format!("{ROWS}x{n}x{k}"), f16::NAME, bytes).computing(flops);
+    row.hold(stage, vec![&out], peers, library)
+}
+
+/// Triton's kernel in several divisions of the sums, with the one that adds them up.
+fn triton<'a>(
+    stage: &Stage,
+    x: &Input<f16>,
+    weights: &Weights,
+    out: &Output<f16>,
+    workspace: &RefCell<Tensor<f32, 1>>,
+) -> Result<Vec<Contender<'a>>, Failure> {
+    let [n, k] = weights.shape;
+    let mut peer = Contender { name: "triton", configs: Vec::new() };
+    if !stage.device().is_cuda() {
+        return Ok(Vec::new());
+    }
+    let sums = address(&workspace.borrow());
+    for splits in [1, 4, 8] {
+        let pointers =
+            [x.argument(), weights.words.argument(), weights.scales.argument(), weights.zeros.argument(), sums];
+        let numbers = [ROWS, n, k, GROUP, splits].map(size);
+        let arguments: Vec<Argument> = pointers.into_iter().chain(numbers).collect();
+        let first = stage.peers(("awq", f16::NAME, Variant::Aligned), arguments, |e| {
+            let (bn, bk) = (e.get("BN")?, e.get("BK")?);
+            // Whole tiles alone, as the kernel has no other masks.
+            (n % bn == 0 && k % (bk * splits) == 0).then_some([n / bn, splits, 1])
+        })?;
+        let arguments = vec![sums, out.argument(), size(ROWS * n), size(splits)];
+        let then = stage.peers(("split_sum", f16::NAME, Variant::Aligned), arguments, |e| {
+            Some([(ROWS * n).div_ceil(e.get("BLOCK")?), 1, 1])
+        })?;
+        let Some((_, then)) = then.into_iter().next() else { continue };
+        for (entry, first) in first {
+            let then = then.clone();
+            peer.config(format!("{} splits={splits}", entry.config), move |_| {
+                first()?;
+                then()
+            });
+        }
+    }
+    Ok(if peer.configs.is_empty() { Vec::new() } else { vec![peer] })
+}

@@ -1,0 +1,5 @@
+//! Products whose factors are not plain matrices.
+
+pub mod fp8;
+pub mod int4;
+pub mod moe;
