@@ -62,6 +62,9 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("peel_masked_tail", |kernel, _| Ok(peel_masked_tail::run(kernel.func_mut())?)),
     Pass::optional("unroll", |kernel, _| Ok(unroll::run(kernel.func_mut())?)),
     Pass::needed("dot_operands", |kernel, _| dot_operands::run(kernel.func_mut())),
+    Pass::optional("indirection", |kernel, unit| {
+        software_pipeline::indirection::run(kernel.func_mut(), unit.target, &unit.options)
+    }),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
         let (target, pays) = (unit.target, Specialize::IfProfitable);
         (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &unit.options, pays)?;

@@ -21,7 +21,8 @@
 //!
 //! All accesses of one shape that run along the same dimension agree on the number of elements per thread: the
 //! most that any of them can use, but no more than 16 bytes of any store, because a store of a part of a sector
-//! wastes the rest of it, while a load finds the rest in the first-level cache.
+//! wastes the rest of it, while a load finds the rest in the first-level cache. Factors of products agree with those of
+//! their own width alone ([`super::factors`]).
 //!
 //! Where a kernel reduces along the fastest dimension, warps are laid along the others first, so that
 //! a warp has whole rows and the reduction needs no shared memory.
@@ -36,7 +37,7 @@ use super::Placement;
 use crate::error::CodegenError;
 
 /// The widest access of one thread, in bytes.
-const MAX_ACCESS_BYTES: u64 = 16;
+pub(super) const MAX_ACCESS_BYTES: u64 = 16;
 /// The smallest elements whose accesses a warp has next to each other where they are not vectors.
 const WORD_BYTES: u32 = 4;
 
@@ -51,6 +52,8 @@ struct TileAccess {
     store_limit: Option<u32>,
     /// Bytes of an element.
     bytes: u32,
+    /// The vector of a load that is nothing but a factor of products, which agrees with those of its width.
+    factor: Option<u32>,
 }
 
 /// The operand of a memory operation that holds the pointers, if it is an access on a tile.
@@ -76,16 +79,16 @@ pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> 
             sites.push(site(placement, id, op, &operation.operands));
         }
     });
-    let mut alike: BTreeMap<(&[u32], &[u8]), Alike> = BTreeMap::new();
+    let mut alike: BTreeMap<(&[u32], &[u8], Option<u32>), Alike> = BTreeMap::new();
     for site in &sites {
-        let known = alike.entry((&site.shape, &site.order)).or_default();
+        let known = alike.entry((&site.shape, &site.order, site.factor)).or_default();
         known.widest = known.widest.max(site.vector);
         let limit = site.store_limit.filter(|_| site.vector > 1);
         known.stores = known.stores.into_iter().chain(limit).min();
         known.bytes = known.bytes.max(site.bytes);
     }
     for site in &sites {
-        let Some(known) = alike.get_mut(&(&site.shape[..], &site.order[..])) else { continue };
+        let Some(known) = alike.get_mut(&(&site.shape[..], &site.order[..], site.factor)) else { continue };
         let layout = match known.layout {
             Some(layout) => layout,
             None => {
@@ -141,7 +144,8 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
     let threads = u64::from(placement.num_warps * WARP_SIZE);
     let vector = run.min(limit).min((numel / threads).max(1)) as u32;
     let is_store = matches!(kind, MemoryOp::Store { .. });
-    TileAccess { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes }
+    let factor = placement.factors.alone.contains(&op).then_some(vector);
+    TileAccess { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes, factor }
 }
 
 /// Bytes of the unit in which memory is read and written.

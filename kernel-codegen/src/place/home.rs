@@ -170,7 +170,7 @@ fn memory(p: &mut Placement<'_>, id: OpId, op: &MemoryOp) -> Result<()> {
         MemoryOp::Load { .. } => {
             let pointer = operation.operands[0];
             let home = match access {
-                Some(_) if is_small(p, pointer) && is_constant_memory(p, pointer) => Home::AnyOne,
+                Some(_) if is_small(p, pointer) && is_constant_memory(p, pointer) && !is_packed(p, id) => Home::AnyOne,
                 Some(layout) => Home::At(layout),
                 None => Home::Rematerialise,
             };
@@ -214,6 +214,18 @@ fn descriptor(p: &mut Placement<'_>, id: OpId, op: &DescOp) -> Result<()> {
 fn is_small(p: &Placement<'_>, value: ValueId) -> bool {
     let numel: u32 = p.shape(value).iter().product();
     numel <= p.num_warps * WARP_SIZE * SMALL_PER_THREAD
+}
+
+/// Whether factors of a product are computed from a load, of whose tile each thread has a vector of 16 bytes: however
+/// small, it is fetched ahead as it lies in memory, and unpacked from there.
+fn is_packed(p: &Placement<'_>, id: OpId) -> bool {
+    let result = p.func.op(id).results[0];
+    let bytes = p.func.ty(result).dtype().map_or(0, DType::bytes);
+    let shape = p.shape(result);
+    let (numel, wide) = (shape.iter().product::<u32>(), shape.iter().filter(|&&size| size > 1).count());
+    wide > 1
+        && p.factors.all.contains(&id)
+        && numel * bytes >= p.num_warps * WARP_SIZE * coalesce::MAX_ACCESS_BYTES as u32
 }
 
 fn is_constant_memory(p: &Placement<'_>, pointer: ValueId) -> bool {

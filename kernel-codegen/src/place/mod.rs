@@ -9,7 +9,7 @@
 //!
 //! 1. [`coalesce`]: every access to global memory gets the layout in which neighbouring threads access neighbouring
 //!    vectors of up to 16 bytes. All accesses of one shape agree, so that a kernel that loads, computes and stores
-//!    needs no conversions at all.
+//!    needs no conversions at all; but for factors of products, which go to shared memory ([`factors`]).
 //! 2. [`natural`], forwards: values whose computation is worth something get one layout, where they are *computed*.
 //!    Loads, atomics, reductions and loop-carried values are the anchors; arithmetic inherits the layout of its
 //!    first operand that has one.
@@ -37,6 +37,7 @@
 
 mod coalesce;
 mod demand;
+mod factors;
 mod home;
 mod product;
 mod rewrite;
@@ -52,6 +53,7 @@ use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
+use factors::Factors;
 
 /// Where a value can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +88,7 @@ struct Placement<'f> {
     func: &'f Func,
     axis: &'f AxisAnalysis,
     num_warps: u32,
+    factors: Factors,
     table: Table,
     /// The layout of each access to global memory on tiles, by operation.
     access: Vec<Option<LayoutId>>,
@@ -154,6 +157,7 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<F
         func: &func,
         axis,
         num_warps,
+        factors: Factors::of(&func),
         table: Table::default(),
         access: vec![None; func.ops.len()],
         chosen: vec![None; func.ops.len()],

@@ -146,14 +146,6 @@ pub(in crate::attention) fn attention_cached<
             let (block, values) = fetch(whole);
             rows = step(rows, whole, block, values);
         }
-    } else if table.is_some() {
-        // Nothing copies ahead what lies where a loaded number says: registers hold the block that comes next.
-        let (mut block, mut values) = fetch(from);
-        for start in (from..to).step_by(BN) {
-            let next = fetch(start + BN);
-            rows = step(rows, start, block, values);
-            (block, values) = next;
-        }
     } else {
         for start in (from..to).step_by(BN) {
             let (block, values) = fetch(start);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kernel_core::edit::{Cursor, Result};
-use kernel_core::ir::{BinaryOp, GpuOp, Literal, OpId, ValueId};
+use kernel_core::ir::{BinaryOp, GpuOp, Literal, MemoryOp, Op, OpId, ValueId};
 
 use super::emit::Emit;
 use super::find::{self, Candidate, Feed};
@@ -16,12 +16,7 @@ impl Emit<'_> {
 
     /// The mask of a copy: where the load's holds, if the iteration exists.
     pub(super) fn mask(&mut self, pointer: ValueId, mask: Option<ValueId>, exists: ValueId) -> Result<ValueId> {
-        let mut cursor = self.cursor();
-        let exists = cursor.splat_like(exists, pointer)?;
-        match mask {
-            Some(mask) => cursor.binary(BinaryOp::And, mask, exists),
-            None => Ok(exists),
-        }
+        masked(&mut self.cursor(), pointer, mask, exists)
     }
 
     /// Makes a comparison with a bound fail in an iteration that does not exist: nothing is below the least number,
@@ -50,13 +45,9 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// A bounds check of an iteration that may not exist.
-    pub(super) fn restrict(&mut self, check: OpId, exists: ValueId) -> Result<()> {
-        let operands = self.func.op(check).operands.clone();
-        let mask = self.mask(operands[0], operands.get(2).copied(), exists)?;
-        let operands = [operands[0], operands[1], mask];
-        self.func.ops[check.index()].operands = operands.to_vec();
-        Ok(())
+    /// A bounds check or a load of an iteration that may not exist: then it checks and loads nothing.
+    pub(super) fn restrict(&mut self, id: OpId, exists: ValueId) -> Result<()> {
+        restrict(&mut self.cursor(), id, exists)
     }
 
     /// The view of a slot.
@@ -80,4 +71,31 @@ impl Emit<'_> {
             None => Ok(view),
         }
     }
+}
+
+/// A mask in the shape of a tile: where another one holds, if an iteration exists.
+fn masked(cursor: &mut Cursor<'_>, like: ValueId, mask: Option<ValueId>, exists: ValueId) -> Result<ValueId> {
+    let exists = cursor.splat_like(exists, like)?;
+    match mask {
+        Some(mask) => cursor.binary(BinaryOp::And, mask, exists),
+        None => Ok(exists),
+    }
+}
+
+/// Makes a bounds check check, and a load load, nothing unless an iteration exists; other operations stay as they are.
+pub(super) fn restrict(cursor: &mut Cursor<'_>, id: OpId, exists: ValueId) -> Result<()> {
+    let operation = cursor.func.op(id);
+    let position = match operation.op {
+        Op::Memory(MemoryOp::CheckBounds { .. }) => 2,
+        Op::Memory(MemoryOp::Load { .. }) => 1,
+        _ => return Ok(()),
+    };
+    let (like, mask) = (operation.operands[0], operation.operands.get(position).copied());
+    let mask = masked(cursor, like, mask, exists)?;
+    let operands = &mut cursor.func.ops[id.index()].operands;
+    match operands.get_mut(position) {
+        Some(operand) => *operand = mask,
+        None => operands.push(mask),
+    }
+    Ok(())
 }

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use kernel_core::edit::{self, Result, clone_op, replace_all_uses, splice};
 use kernel_core::ir::known::constant;
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Def, Dim, FenceKind, Func, GpuOp, Literal, MemoryOp, Op, OpId, RegionId, Span,
-    ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Def, Dim, FenceKind, Func, GpuOp, Literal, Op, OpId, RegionId, Span, ValueId,
 };
 
 use super::LoopNest;
@@ -59,7 +58,8 @@ pub(super) fn emit(
         None => yields,
     };
     let out = Vec::new();
-    let mut emit = Emit { func, numbers, found, span, out, stages, ahead, yields, advances: Vec::new(), late };
+    let owner = place.id;
+    let mut emit = Emit { func, numbers, found, owner, span, out, stages, ahead, yields, advances: Vec::new(), late };
     emit.pipeline(place, body, flight.as_ref())?;
     Ok(flown)
 }
@@ -116,6 +116,8 @@ pub(super) struct Emit<'f> {
     pub(super) func: &'f mut Func,
     pub(super) numbers: Numbers<'f>,
     pub(super) found: &'f Found,
+    /// The loop.
+    pub(super) owner: OpId,
     pub(super) span: Span,
     /// Operations that were emitted and belong to no region yet.
     pub(super) out: Vec<OpId>,
@@ -229,9 +231,7 @@ impl Emit<'_> {
         let mut bounds = HashMap::new();
         for &op in &found.slice {
             let copy = clone_op(self.func, op, &mut map);
-            if let Op::Memory(MemoryOp::CheckBounds { .. }) = self.func.op(copy).op {
-                self.restrict(copy, iteration.exists)?;
-            }
+            self.restrict(copy, iteration.exists)?;
             if found.candidates.iter().any(|candidate| candidate.end == Some(op)) {
                 self.end_with(copy, iteration.exists, &mut bounds)?;
             }

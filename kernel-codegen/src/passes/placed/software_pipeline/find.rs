@@ -102,33 +102,30 @@ struct Search<'f> {
     own: BTreeSet<OpId>,
     /// The users of values, in the body and below.
     uses: Uses,
-    /// Buffers that the loop writes.
+    memory: Memory,
+}
+
+/// What a loop does to memory.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Buffers that it writes.
     written: BTreeSet<ParamId>,
-    /// Whether the loop waits for what other programs write.
+    /// Whether it waits for what other programs write.
     acquires: bool,
-    /// Whether the loop may end the program.
+    /// Whether it may end the program.
     asserts: bool,
 }
 
 /// Looks at a loop. Where stages are `asked` for, every load counts, else those of factors only.
 pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> Found {
     let body = func.op(id).regions[0];
-    let mut search = Search {
-        func,
-        axis,
-        body,
-        own: func.region(body).ops.iter().copied().collect(),
-        uses: Uses::within(func, body),
-        written: BTreeSet::new(),
-        acquires: false,
-        asserts: false,
-    };
-    search.survey();
-    let factors = search.factors();
+    let (uses, memory) = (Uses::within(func, body), Memory::of(func, body));
+    let search = Search { func, axis, body, own: func.region(body).ops.iter().copied().collect(), uses, memory };
+    let factors = factors(func, body);
     let (mut found, mut slice, mut carried) = (Found::default(), BTreeSet::new(), BTreeSet::new());
     for &op in &func.region(body).ops {
         let Some(&result) = func.op(op).results.first() else { continue };
-        if !is_load(func, op) || !(asked || factors.contains(&result)) {
+        if !is_load(func, op) || !(asked || factors.contains(&result)) || search.is_only_carried(result) {
             continue;
         }
         let layouts = |tensor: ParamId, found: &Found| {
@@ -163,39 +160,82 @@ pub(super) fn is_load(func: &Func, id: OpId) -> bool {
 }
 
 /// Whether an operation may be repeated ahead: it has no effect, needs no other threads, and costs little.
-fn is_cheap(op: &Op) -> bool {
+pub(super) fn is_cheap(op: &Op) -> bool {
     op.cost() <= Cost::Arithmetic && !op.touches_memory()
 }
 
-impl Search<'_> {
-    fn survey(&mut self) {
-        let func = self.func;
-        walk_region(func, self.body, &mut |id| {
-            self.asserts |= matches!(func.op(id).op, Op::Control(ControlOp::Assert { .. }));
+impl Memory {
+    /// What the loop of a body does.
+    pub(super) fn of(func: &Func, body: RegionId) -> Memory {
+        let mut memory = Memory::default();
+        walk_region(func, body, &mut |id| {
+            memory.asserts |= matches!(func.op(id).op, Op::Control(ControlOp::Assert { .. }));
             for effect in func.own_effects(id) {
                 match effect.resource {
                     Resource::Buffer(param) if effect.writes => {
-                        self.written.insert(param);
+                        memory.written.insert(param);
                     }
                     Resource::Buffer(_) | Resource::Shared | Resource::Barriers | Resource::Control => {}
                 }
-                self.acquires |= matches!(effect.order, MemOrder::Acquire | MemOrder::AcqRel);
+                memory.acquires |= matches!(effect.order, MemOrder::Acquire | MemOrder::AcqRel);
             }
         });
+        memory
     }
 
-    /// Values that products or stores to shared memory in the body depend on.
-    fn factors(&self) -> BTreeSet<ValueId> {
-        let func = self.func;
-        let mut factors: BTreeSet<ValueId> = BTreeSet::new();
-        for (_, operation) in func.region_ops(self.body).rev() {
-            let is_store = matches!(operation.op, Op::Gpu(GpuOp::SharedStore));
-            let feeds = operation.op.multiplies() || is_store;
-            if feeds || operation.results.iter().any(|result| factors.contains(result)) {
-                factors.extend(&operation.operands);
-            }
+    /// Whether the memory stays as it is while the loop runs.
+    pub(super) fn check(&self, func: &Func, pointer: ValueId) -> Result<(), &'static str> {
+        let ty = func.ty(pointer);
+        let param = match ty.elem {
+            Elem::Ptr(param) | Elem::Desc(param) => param,
+            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => return Err("it reads no buffer"),
+        };
+        let mutable = match func.param(param).kind {
+            ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => mutable,
+            ParamKind::Scalar(_)
+            | ParamKind::ConstScalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => return Err("it reads no buffer"),
+        };
+        if self.written.contains(&param) {
+            return Err("the loop writes that memory");
         }
-        factors
+        if mutable && self.acquires {
+            return Err("the loop waits for other programs to write it");
+        }
+        Ok(())
+    }
+
+    /// Whether a load of numbers may be repeated ahead of the loop: of memory that stays, and that may be cached.
+    pub(super) fn keeps(&self, func: &Func, op: &Operation) -> bool {
+        match op.op {
+            Op::Memory(MemoryOp::Load { cache: CacheModifier::Cv, .. }) => false,
+            Op::Memory(MemoryOp::Load { .. }) => self.check(func, op.operands[0]).is_ok(),
+            _ => false,
+        }
+    }
+}
+
+/// Values that products or stores to shared memory in a body depend on.
+pub(super) fn factors(func: &Func, body: RegionId) -> BTreeSet<ValueId> {
+    let mut factors: BTreeSet<ValueId> = BTreeSet::new();
+    for (_, operation) in func.region_ops(body).rev() {
+        let is_store = matches!(operation.op, Op::Gpu(GpuOp::SharedStore));
+        let feeds = operation.op.multiplies() || is_store;
+        if feeds || operation.results.iter().any(|result| factors.contains(result)) {
+            factors.extend(&operation.operands);
+        }
+    }
+    factors
+}
+
+impl Search<'_> {
+    /// Whether a value is for the next iteration alone, as addresses are that are loaded ahead.
+    fn is_only_carried(&self, value: ValueId) -> bool {
+        let users = self.uses.of(value);
+        !users.is_empty() && users.iter().all(|&user| self.func.op(user).op == Op::Control(ControlOp::Yield))
     }
 
     /// A load with what has to be computed for it, or why it cannot be copied ahead.
@@ -209,7 +249,7 @@ impl Search<'_> {
         let result = operation.results[0];
         let dtype = func.ty(result).dtype().ok_or("it has no dtype")?;
         let first = *operation.operands.first().ok_or("it has no address")?;
-        self.check_memory(first)?;
+        self.memory.check(func, first)?;
         let (address, tensor) = if let Some(load) = view::Load::of(operation) {
             if let Op::Memory(MemoryOp::Load { cache: CacheModifier::Cv, .. }) = operation.op {
                 return Err("it must be fetched again");
@@ -220,7 +260,7 @@ impl Search<'_> {
             ([load.pointer].into_iter().chain(load.mask).collect(), None)
         } else if let Some(load) = view::DescLoad::of(operation) {
             // A tensor copy must not outlive its program.
-            if self.asserts {
+            if self.memory.asserts {
                 return Err("an assert may end the program while a tensor copy is in flight");
             }
             (load.coordinates.to_vec(), func.ty(first).descriptor())
@@ -271,52 +311,37 @@ impl Search<'_> {
         None
     }
 
-    /// Whether the memory stays as it is while the loop runs.
-    fn check_memory(&self, pointer: ValueId) -> Result<(), &'static str> {
-        let ty = self.func.ty(pointer);
-        let param = match ty.elem {
-            Elem::Ptr(param) | Elem::Desc(param) => param,
-            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => return Err("it reads no buffer"),
-        };
-        let mutable = match self.func.param(param).kind {
-            ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => mutable,
-            ParamKind::Scalar(_)
-            | ParamKind::ConstScalar(_)
-            | ParamKind::ReportSlot
-            | ParamKind::Length(_)
-            | ParamKind::DescShape { .. }
-            | ParamKind::DescStride { .. } => return Err("it reads no buffer"),
-        };
-        if self.written.contains(&param) {
-            return Err("the loop writes that memory");
-        }
-        if mutable && self.acquires {
-            return Err("the loop waits for other programs to write it");
-        }
-        Ok(())
-    }
-
     /// The operations and carried values that `values` depend on.
+    ///
+    /// Carried values may be loaded in the iteration before: an iteration's part of the slice then loads what the next
+    /// one needs, so that nobody waits for it.
     fn slice(&self, values: &[ValueId]) -> Result<(Vec<OpId>, Vec<usize>), &'static str> {
         let func = self.func;
         let (mut ops, mut carried) = (BTreeSet::new(), BTreeSet::new());
-        let mut work = values.to_vec();
-        while let Some(value) = work.pop() {
+        // Values, and whether they are those of the next iteration.
+        let mut work: Vec<(ValueId, bool)> = values.iter().map(|&value| (value, false)).collect();
+        let mut seen = BTreeSet::new();
+        while let Some((value, next)) = work.pop() {
+            if !seen.insert((value, next)) {
+                continue;
+            }
             match func.value(value).def {
                 Def::Arg(region, index) if region == self.body && index > 0 => {
                     let position = index as usize - 1;
                     if carried.insert(position) {
-                        work.extend(func.yielded(self.body).get(position));
+                        work.extend(func.yielded(self.body).get(position).map(|&value| (value, true)));
                     }
                 }
                 Def::Param(_) | Def::Arg(..) => {}
                 Def::Result(op, _) if self.own.contains(&op) => {
-                    if !is_cheap(&func.op(op).op) {
+                    let operation = func.op(op);
+                    if !is_cheap(&operation.op) && !(next && self.memory.keeps(func, operation)) {
                         return Err("its addresses are not known ahead");
                     }
-                    if ops.insert(op) {
-                        work.extend(&func.op(op).operands);
-                    }
+                    ops.insert(op);
+                    // What addresses a load must be there before it.
+                    let next = next && is_cheap(&operation.op);
+                    work.extend(operation.operands.iter().map(|&value| (value, next)));
                 }
                 Def::Result(..) => {}
             }

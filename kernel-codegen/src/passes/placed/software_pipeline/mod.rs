@@ -42,6 +42,7 @@ mod build;
 mod emit;
 mod find;
 mod flight;
+pub(crate) mod indirection;
 mod reasons;
 mod replace;
 mod scratch;

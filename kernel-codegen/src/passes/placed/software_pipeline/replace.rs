@@ -1,10 +1,10 @@
 //! Slots take the place of what a loop loads: `shared_store %va, (load ..)` goes, and `%va` becomes a view of the
 //! slot that the iteration reads.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use kernel_core::edit::{Result, replace_all_uses, walk_region};
-use kernel_core::ir::{GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::edit::{Result, Uses, replace_all_uses, walk_region};
+use kernel_core::ir::{Def, Func, GpuOp, Op, OpId, RegionId, ValueId};
 
 use super::emit::{Args, Buffers, Emit};
 use super::find::Candidate;
@@ -69,29 +69,58 @@ impl Emit<'_> {
         Ok(gone)
     }
 
-    /// What only led to operations that went goes too: rearrangements, and what is computed ahead now. Checks are among
-    /// that; each iteration is checked once, ahead.
-    fn drop_unused(&self, end: OpId, old: &[OpId], gone: &mut HashSet<OpId>) {
-        let mut uses: HashMap<ValueId, usize> = HashMap::new();
-        let mut count = |id: OpId| {
-            self.func.op(id).operands.iter().for_each(|&value| *uses.entry(value).or_default() += 1);
-        };
-        count(end);
-        for &id in old.iter().filter(|id| !gone.contains(id)) {
-            count(id);
-            for &region in &self.func.op(id).regions {
-                walk_region(self.func, region, &mut count);
+    /// What only led to operations that went goes too: rearrangements, and what is computed ahead now, over the end of
+    /// iterations too. Checks are among that; each iteration is checked once, ahead.
+    fn drop_unused(&mut self, end: OpId, old: &[OpId], gone: &mut HashSet<OpId>) {
+        let may_go =
+            |this: &Self, id: OpId| this.func.op(id).moved_operand().is_some() || this.found.slice.contains(&id);
+        let mut needed =
+            Needed { func: self.func, body: old.iter().copied().collect(), ops: HashSet::new(), work: vec![] };
+        old.iter().filter(|&&id| !gone.contains(&id) && !may_go(self, id)).for_each(|&id| needed.op(id));
+        let yields = self.func.op(end).operands.clone();
+        let results = &self.func.op(self.owner).results;
+        let uses = Uses::new(self.func);
+        let mut carried: Vec<bool> = results.iter().map(|&result| !uses.of(result).is_empty()).collect();
+        needed.work.extend(yields.iter().zip(&carried).filter(|(_, used)| **used).map(|(&value, _)| value));
+        let body = self.func.op(self.owner).regions[0];
+        while let Some(value) = needed.work.pop() {
+            match self.func.value(value).def {
+                Def::Result(op, _) if needed.body.contains(&op) && !gone.contains(&op) => needed.op(op),
+                Def::Arg(region, index) if region == body && index > 0 => {
+                    if let Some(used) = carried.get_mut(index as usize - 1)
+                        && !std::mem::replace(used, true)
+                    {
+                        needed.work.extend(yields.get(index as usize - 1));
+                    }
+                }
+                Def::Param(_) | Def::Arg(..) | Def::Result(..) => {}
             }
         }
-        for &id in old.iter().rev() {
+        let needed = needed.ops;
+        gone.extend(old.iter().copied().filter(|&id| !needed.contains(&id) && may_go(self, id)));
+        // What nobody needs any more is carried as it is, until dead code goes.
+        for position in (0..yields.len()).filter(|&position| !carried.get(position).copied().unwrap_or(true)) {
+            let same = self.func.region(body).args[1 + position];
+            self.func.ops[end.index()].operands[position] = same;
+        }
+    }
+}
+
+/// Operations of a body that are needed, and values that they read.
+struct Needed<'f> {
+    func: &'f Func,
+    body: HashSet<OpId>,
+    ops: HashSet<OpId>,
+    work: Vec<ValueId>,
+}
+
+impl Needed<'_> {
+    fn op(&mut self, id: OpId) {
+        if self.ops.insert(id) {
             let operation = self.func.op(id);
-            let may_go = operation.moved_operand().is_some() || self.found.slice.contains(&id);
-            let unused = |value: &ValueId| uses.get(value).is_none_or(|&count| count == 0);
-            if !gone.contains(&id) && may_go && operation.results.iter().all(unused) {
-                gone.insert(id);
-                for operand in &operation.operands {
-                    uses.entry(*operand).and_modify(|count| *count -= 1);
-                }
+            self.work.extend(&operation.operands);
+            for &region in &operation.regions {
+                walk_region(self.func, region, &mut |inner| self.work.extend(&self.func.op(inner).operands));
             }
         }
     }

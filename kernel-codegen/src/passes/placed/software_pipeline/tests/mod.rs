@@ -1,6 +1,7 @@
 //! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
 
 mod ahead;
+mod indirection;
 mod samples;
 
 use kernel_core::edit::{Cursor, Place, ops_in_order, splice};

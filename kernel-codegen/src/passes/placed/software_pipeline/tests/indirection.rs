@@ -1,0 +1,205 @@
+//! Addresses that are loaded in the loop.
+
+use kernel_core::interp::{Fault, HostBuffer, HostScalar, run_kernel, run_ordered};
+use kernel_core::ir::{Func, MemoryOp, Op, Placed};
+use kernel_core::text::print;
+
+use super::super::indirection;
+use super::{bound, count, mutants, placed, verified};
+use crate::{Options, Target};
+use kernel_core::edit::ops_in_order;
+use kernel_core::ir::GpuOp;
+
+/// The longest loop that is run.
+const MOST: usize = 6;
+
+/// `c = sum of x * y[p]` over the pages `p` that a table has, where `number` is how a page's number is loaded.
+fn pages(params: &str, before: &str, number: &str, carried: [&str; 4]) -> String {
+    let [results, inits, args, yields] = carried;
+    format!(
+        "kernel pages \"pages.rs\" unsafe bound {{
+         {params}
+         param %x x: ptr f16 {{div = 16}}
+         param %y y: ptr f16 {{div = 16}}
+         param %out out: ptr_mut f32 {{div = 16}}
+         param %k k: i32
+         %zero: i32 = const 0
+         %one: i32 = const 1
+         %lanes: i32[32] = arange {{lo = 0, hi = 32}}
+         %rows: i32[32, 1] = expand_dims %lanes {{axis = 1}}
+         %columns: i32[1, 32] = expand_dims %lanes {{axis = 0}}
+         %width: i32 = const 32
+         %size: i32 = const 1024
+         %widths: i32[32, 1] = splat %width
+         %rw: i32[32, 1] = mul %rows, %widths
+         %rwb: i32[32, 32] = broadcast %rw
+         %cb: i32[32, 32] = broadcast %columns
+         %at: i32[32, 32] = add %rwb, %cb
+         %none: f32 = const 0.0
+         %start: f32[32, 32] = splat %none
+         %xs: *x[32, 32] = splat %x
+         %ys: *y[32, 32] = splat %y
+         %xp: *x[32, 32] = add_ptr %xs, %at
+         {before}
+         %sum: f32[32, 32]{results} = for %zero, %k, %one, %start{inits} (%i: i32, %acc: f32[32, 32]{args}) {{
+         {number}
+         %a: f16[32, 32] = load %xp
+         %yp: *y[32, 32] = add_ptr %ys, %offsets
+         %b: f16[32, 32] = load %yp
+         %d: f32[32, 32] = dot %a, %b, %acc {{precision = tf32}}
+         yield %d{yields}
+         }}
+         %outs: *out[32, 32] = splat %out
+         %op: *out[32, 32] = add_ptr %outs, %at
+         store %op, %sum
+         return
+         }}"
+    )
+}
+
+const TABLE: &str = "param %table table: ptr i32 {div = 4}";
+/// One number for a page.
+const SCALAR: &str = "%from: *table = add_ptr %table, %i
+    %number: i32 = load %from
+    %first: i32 = mul %number, %size
+    %firsts: i32[32, 32] = splat %first
+    %offsets: i32[32, 32] = add %firsts, %at";
+/// One for each row.
+const ROWS: &str = "%is: i32[32] = splat %i
+    %from: *table[32] = add_ptr %tables, %is
+    %numbers: i32[32] = load %from
+    %first: i32[32, 1] = expand_dims %numbers {axis = 1}
+    %sizes: i32[32, 1] = splat %size
+    %firsts: i32[32, 1] = mul %first, %sizes
+    %firstb: i32[32, 32] = broadcast %firsts
+    %offsets: i32[32, 32] = add %firstb, %at";
+
+/// Kernels whose numbers are loaded ahead, by what is loaded how.
+fn samples() -> Vec<(&'static str, String)> {
+    let none = [""; 4];
+    let carried = [", %end: i32", ", %zero", ", %at0: i32", ", %at1"];
+    let bumped = format!("{}\n%at1: i32 = add %at0, %one", SCALAR.replace("%table, %i", "%table, %at0"));
+    let by_hand = [", %end: i32", ", %begin", ", %number: i32", ", %following"];
+    let ahead = "%from: *table = add_ptr %table, %i
+        %following: i32 = load %from
+        %first: i32 = mul %number, %size
+        %firsts: i32[32, 32] = splat %first
+        %offsets: i32[32, 32] = add %firsts, %at";
+    vec![
+        ("a number for a page", pages(TABLE, "", SCALAR, none)),
+        ("a number for each row", pages(TABLE, "%tables: *table[32] = splat %table", ROWS, none)),
+        ("where it lies is carried", pages(TABLE, "", &bumped, carried)),
+        ("carried by hand", pages(TABLE, "%begin: i32 = load %table", ahead, by_hand)),
+    ]
+}
+
+fn buffers(trips: usize) -> Vec<HostBuffer> {
+    // Nothing lies behind the last number.
+    let table: Vec<i32> = (0..trips.max(1)).map(|i| (i * 5 % 7) as i32).collect();
+    let number = |seed: usize| half::f16::from_f32(((seed * 7) % 11) as f32 - 5.0);
+    let x: Vec<half::f16> = (0..1024).map(number).collect();
+    let y: Vec<half::f16> = (0..8 * 1024).map(|i| number(i + i / 1024)).collect();
+    vec![table.into(), x.into(), y.into(), vec![0f32; 1024].into()]
+}
+
+fn try_run(func: &Func, trips: usize) -> Result<Vec<f32>, Fault> {
+    let func = Placed::new(func.clone()).expect("placed");
+    let mut buffers = buffers(trips);
+    run_ordered(&func, &mut buffers, &[], &[HostScalar::from(trips as i32)], [1, 1, 1])?;
+    Ok(buffers[3].as_slice::<f32>().expect("f32").to_vec())
+}
+
+fn pipelined(text: &str, target: Target, num_stages: u32) -> (Func, String) {
+    let options = Options { num_stages, ..Options::default() };
+    let mut func = placed(text, target, options.num_warps);
+    indirection::run(&mut func, target, &options).expect("no mistake");
+    verified(&func);
+    let report = super::super::run(&mut func, target, &options).expect("it fits").loops;
+    verified(&func);
+    (func, report.into_iter().map(|report| report.what).collect())
+}
+
+#[test]
+fn what_loaded_numbers_address_is_copied_ahead() {
+    for (what, text) in samples() {
+        // The last iteration by hand loads a number that nobody needs.
+        let more = usize::from(what == "carried by hand");
+        for (target, stages) in [(Target::sm_80(), 2), (Target::sm_80(), 4), (Target::sm_90a(), 3)] {
+            let (func, report) = pipelined(&text, target, stages);
+            assert!(report.starts_with(&format!("pipelined with {stages} stages")), "{what}: {report}");
+            assert!(report.ends_with("`y` by cp.async"), "{what}: {report}");
+            for trips in 0..MOST {
+                let mut expected = buffers(trips + more);
+                let scalars = [HostScalar::from(trips as i32)];
+                run_kernel(&bound(&text), &mut expected, &scalars, [1, 1, 1]).expect("it runs");
+                let expected = expected[3].as_slice::<f32>().expect("f32").to_vec();
+                let ran = try_run(&func, trips).unwrap_or_else(|fault| panic!("{what}: {fault}\n{}", print(&func)));
+                assert_eq!(ran, expected, "{what}, {trips} trips, {stages} stages\n{}", print(&func));
+            }
+        }
+    }
+}
+
+/// A number is loaded once for each iteration, and not where it is used.
+#[test]
+fn numbers_are_loaded_once() {
+    let (_, text) = samples().swap_remove(0);
+    let (func, _) = pipelined(&text, Target::sm_90a(), 3);
+    let numbers = ops_in_order(&func).into_iter().filter(|&id| {
+        let operation = func.op(id);
+        let scalar = operation.results.first().is_some_and(|&result| func.ty(result).is_scalar());
+        scalar && matches!(operation.op, Op::Memory(MemoryOp::Load { .. }))
+    });
+    // The first, those of the two iterations of the prologue, and the one of the loop.
+    assert_eq!(numbers.count(), 4, "{}", print(&func));
+    assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 2 * 3, "{}", print(&func));
+}
+
+#[test]
+fn numbers_that_may_change_are_not_loaded_ahead() {
+    let (_, plain) = samples().swap_remove(0);
+    let mutable = plain.replace("table: ptr i32", "table: ptr_mut i32");
+    let written = mutable.replace("yield %d", "store %from, %number\nyield %d");
+    let flag = mutable.replace("param %k k", "param %flag flag: ptr_mut i32\nparam %k k");
+    let acquired = flag
+        .replace("%from:", "%seen: i32 = atomic_rmw %flag, %one {op = add, order = acquire, scope = device}\n%from:");
+    let again = plain.replace("%number: i32 = load %from", "%number: i32 = load %from {cache = cv}");
+    let twice = plain.replace(
+        "%first: i32 = mul %number,",
+        "%then: *table = add_ptr %table, %number\n%other: i32 = load %then\n%first: i32 = mul %other,",
+    );
+    for (what, text, ahead) in [
+        ("nobody writes it", &mutable, true),
+        ("the loop writes it", &written, false),
+        ("the loop waits for others", &acquired, false),
+        ("it is asked for again", &again, false),
+        ("two levels", &twice, false),
+    ] {
+        let options = Options::default();
+        let mut func = placed(text, Target::sm_90a(), options.num_warps);
+        let before = print(&func);
+        indirection::run(&mut func, Target::sm_90a(), &options).expect("no mistake");
+        verified(&func);
+        assert_eq!(print(&func) != before, ahead, "{what}: {}", print(&func));
+        let report = super::super::run(&mut func, Target::sm_90a(), &options).expect("it fits").loops;
+        assert_eq!(report[0].what.contains("`y` by cp.async"), ahead, "{what}: {}", report[0].what);
+    }
+}
+
+#[test]
+fn every_fault_planted_beside_loaded_numbers_shows() {
+    let (mut planted, mut missed) = (0, Vec::new());
+    for (what, text) in samples().into_iter().take(3) {
+        let (mut func, _) = pipelined(&text, Target::sm_80(), 3);
+        crate::passes::placed::membar::run(&mut func).expect("no mistake");
+        let expected = try_run(&func, MOST).unwrap_or_else(|fault| panic!("{what}: {fault}"));
+        for (fault, mutant) in mutants(&func) {
+            planted += 1;
+            if try_run(&mutant, MOST).as_ref() == Ok(&expected) {
+                missed.push(format!("{what}: {fault}"));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(planted >= 12, "{planted} planted");
+}
