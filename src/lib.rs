@@ -145,6 +145,7 @@ pub mod prelude;
 pub use kernel_macros::inline_device_function;
 pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::launch::{self, InPlace, Target};
+pub use kernel_runtime::{bench, tune};
 pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
     Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,

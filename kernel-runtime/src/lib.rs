@@ -15,12 +15,14 @@
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
 //! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
+//! | [`tune`], [`bench`] | which configuration is fastest, and how long things take |
 //! | [`settings`] | the environment variables |
 //! | [`testing`] | what tests reach, and programs do not |
 //!
 //! Only the CUDA driver is needed for a GPU, and nothing for the CPU. Without a driver everything
 //! that asks for a GPU is an ordinary error.
 
+pub mod bench;
 pub mod buffer;
 mod claimed_memory;
 mod context;
@@ -45,6 +47,7 @@ pub mod tensor;
 #[doc(hidden)]
 pub mod testing;
 mod tracking;
+pub mod tune;
 pub mod view;
 
 pub use buffer::Buffer;

@@ -11,11 +11,13 @@
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `tensors` | launches for which the host makes tensors |
 //! | `inspect` | compiling to look at the stages |
+//! | `ahead` | what a kernel takes, and compiling it before it is launched |
 
 pub(super) mod caches;
 mod compiler;
 mod inspect;
 mod memo;
+mod ahead;
 mod module;
 mod plan;
 mod submit;
@@ -43,6 +45,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use variant::Variant;
 
+pub(super) use ahead::{compile_ahead, estimate};
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_call, compile_on};
 
