@@ -151,6 +151,7 @@ pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
     Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
+pub use kernel_runtime::{bench, tune};
 pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
 
 /// Embeds an archive of compiled kernels, and lets launches find them; gives how many variants it has. The path is that of

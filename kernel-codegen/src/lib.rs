@@ -15,6 +15,7 @@
 //! - `passes`: what pays on a GPU before layouts are chosen, and what moves tiles through shared memory after that.
 //! - `lower`: LLVM IR for one thread of the program.
 //! - [`occupancy`]: how many programs run at once, and how many registers that leaves each.
+//! - [`estimate`]: what a kernel takes and what a launch costs, before any code is generated.
 //! - [`report`]: what was decided, for a person to read.
 
 // Where `kernel-llvm` is empty there is nothing to generate code with.
@@ -27,6 +28,7 @@ mod compile;
 mod compiled;
 mod dot;
 mod error;
+mod estimate;
 mod flush;
 mod lower;
 mod negations;
@@ -39,8 +41,9 @@ pub use checks::Checks;
 pub use compile::{Nvptx, compile, compile_placed, compile_watched, place_watched};
 pub use compiled::{Compiled, LlvmIr};
 pub use error::CodegenError;
+pub use estimate::estimate;
 pub use kernel_core::backend::nvidia::{
-    AbiParam, MapSwizzle, Options, TensorCopies, TensorMap, Usage, with_min_programs,
+    AbiParam, LaunchShape, MapSwizzle, Options, Placement, TensorCopies, TensorMap, Usage, with_min_programs,
 };
 pub use kernel_core::backend::{Internal, Refusal, Site, SiteKind, Timings};
 pub use kernel_core::target::{MAX_WARPS, Target};

@@ -117,6 +117,15 @@ pub enum Error {
         actual: usize,
     },
 
+    /// Tuning a kernel, or a table of what was tuned, did not work out.
+    #[error("tuning: {what}; {reason}")]
+    Tuning {
+        /// What did not.
+        what: Box<str>,
+        /// Why, and what to do.
+        reason: Box<str>,
+    },
+
     /// A range does not lie inside a buffer.
     #[error("range {start}..{end} is not inside a buffer of {len} elements")]
     InvalidRange {

@@ -16,6 +16,7 @@
 //! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`archive`] | compiled kernels in files: building them, shipping them with a program |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
+//! | [`tune`], [`bench`] | which configuration is fastest, and how long things take |
 //! | [`settings`] | the environment variables |
 //! | [`testing`] | what tests reach, and programs do not |
 //!
@@ -23,6 +24,7 @@
 //! that asks for a GPU is an ordinary error.
 
 pub mod archive;
+pub mod bench;
 pub mod buffer;
 mod claimed_memory;
 mod context;
@@ -47,6 +49,7 @@ pub mod tensor;
 #[doc(hidden)]
 pub mod testing;
 mod tracking;
+pub mod tune;
 pub mod view;
 
 pub use buffer::Buffer;

@@ -197,6 +197,7 @@ fn contest(stage: &mut Stage, size: Size, small: bool) -> Result<(), Failure> {
         dtype: "f16",
         // TFLOP/s in the place of GB/s.
         bytes: size.flops() / 1e3,
+        flops: 0.0,
         outputs: vec![&out],
         contenders,
     })

@@ -6,6 +6,7 @@
 
 mod looking;
 mod named;
+mod space;
 
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
@@ -91,6 +92,7 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
     let looking = launcher.looking(intact);
     let assumed = launcher.assumed(&cfgs);
     let named = launcher.named(&cfgs, intact);
+    let space = launcher.space(&cfgs, intact);
     quote! {
         #function
 
@@ -117,6 +119,7 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
 
         #named
         #assumed
+        #space
     }
 }
 

@@ -361,6 +361,16 @@ impl<'a> Arg<'a> {
         self.start..self.start + self.len() * self.element.size()
     }
 
+    /// The bytes of a buffer; none of a scalar.
+    pub(super) fn bytes(&self) -> usize {
+        if self.storage.is_some() { self.range().len() } else { 0 }
+    }
+
+    /// The memory of a buffer that the launch writes, and which of its bytes.
+    pub(super) fn written(&self) -> Option<(&'a Arc<Storage>, Range<usize>, ElementType)> {
+        self.storage.filter(|_| self.kind.is_written()).map(|storage| (storage, self.range(), self.element))
+    }
+
     /// Whether it can be used on `stream`.
     #[inline]
     pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {

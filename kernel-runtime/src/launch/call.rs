@@ -308,6 +308,20 @@ macro_rules! calls {
             pub fn consts(&self) -> &C {
                 &self.consts
             }
+
+            /// The programs along each axis.
+            pub(super) fn programs_asked(&self) -> [i64; 3]
+            where
+                G: HasGrid + Copy,
+            {
+                self.grid.programs()
+            }
+
+            /// Others, which the invocation has been given.
+            #[inline]
+            pub(super) fn set_consts(&mut self, consts: C) {
+                self.consts = consts;
+            }
         }
 
         impl<'a, C, G: MaybeGrid> $call<'a, C, G> {

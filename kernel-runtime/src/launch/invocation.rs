@@ -87,6 +87,19 @@ impl<'a> Invocation<'a> {
         self.constants.push(value);
     }
 
+    /// Other values for the first constexprs. Those behind them are constants of the user's crate.
+    #[inline]
+    pub(super) fn replace_constants(&mut self, values: &[i64]) {
+        for (place, &value) in self.constants.iter_mut().zip(values) {
+            *place = value;
+        }
+        // Where caches look depends on the order in which parts came, so that a call like this one without replacement
+        // may look elsewhere first. Both find the same code.
+        let digest = self.dtypes.iter().fold(Digest::default(), |digest, element| digest.with(*element as u64));
+        let digest = self.constants.iter().fold(digest, |digest, value| digest.with(*value as u64));
+        self.digest = self.args.iter().fold(digest, |digest, arg| arg.mix_into(digest));
+    }
+
     /// The next argument.
     #[inline(always)]
     pub(super) fn add_arg(&mut self, arg: Arg<'a>) {

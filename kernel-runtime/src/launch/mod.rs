@@ -14,6 +14,8 @@
 //! | `bind` | from generic to bound tile IR, with errors that show the source |
 //! | `cpu`, `gpu` | running variants: the interpreter; what a [`Backend`](kernel_core::backend::Backend) has compiled, by the driver |
 //! | `fault` | what failing programs report, as [`Error`](crate::Error)s |
+//! | `configured` | constexprs with options, as one value |
+//! | `shape`, `trial` | a launch without its arguments; launches for a tuner |
 //! | `compiled`, `request`, `assumed`, `chosen` | looking at what is compiled, without a GPU: the stages, what to compile for, which variant a launch runs |
 //!
 //! A launch like one before takes no lock, allocates nothing and hashes nothing but a few words:
@@ -36,6 +38,7 @@ mod cache;
 mod call;
 mod chosen;
 mod compiled;
+mod configured;
 mod cpu;
 mod definition;
 mod fault;
@@ -48,12 +51,15 @@ mod list;
 mod loads;
 mod made;
 mod optional;
+mod outputs;
 mod request;
 mod scalar;
+mod shape;
 mod spec;
 mod start;
 mod target;
 mod tile_size;
+mod trial;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
@@ -61,6 +67,7 @@ pub use assumed::{Alignment, Assumed, AssumedBuffer, AssumedLength, AssumedScala
 pub use call::{Call, Grid, HasGrid, MaybeGrid, NoGrid, TakesConstants, UnsafeCall, WithoutBody};
 pub use chosen::{ConditionFailure, FailedCondition, LaunchVariant};
 pub use compiled::CompiledKernel;
+pub use configured::{Config, Constexprs, LaunchOptions};
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;
 pub(crate) use gpu::stored::shipped;
@@ -71,6 +78,10 @@ pub use optional::{
     InPlace, InPlaceArg, MaybeView, MaybeViewMut, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg,
     OptionalPtrMutArg,
 };
+pub(crate) use outputs::Outputs;
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
+pub use shape::{CallShape, Placement, Preview, Work};
 pub use target::Target;
+pub use trial::Trial;
+pub(crate) use trial::{Given, Step};

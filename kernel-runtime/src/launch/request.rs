@@ -5,15 +5,18 @@ use super::assumed::{Assumed, AssumedBuffer, AssumedScalar, AssumedTensor, Assum
 use super::bind::element_type;
 use super::call::TakesConstants;
 use super::compiled::CompiledKernel;
+use super::configured::LaunchOptions;
 use super::definition::user_params;
 use super::kernel::Kernel;
 use super::scalar::{Scalar, ScalarValue};
+use super::shape::Placement;
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
 use super::target::Target;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use kernel_archive::Entry;
 use kernel_core::backend::Checks;
+use kernel_core::backend::nvidia::LaunchShape;
 use kernel_core::ir::{Func, ParamKind, Passing};
 use smallvec::SmallVec;
 
@@ -122,6 +125,12 @@ impl<A> CompileRequest<A> {
         self
     }
 
+    /// Several options at once; those that are `None` stay as they are.
+    pub fn options(mut self, options: LaunchOptions) -> Self {
+        self.tuning = options.over(self.tuning);
+        self
+    }
+
     /// As for a launch that may begin before those before it in the stream have ended.
     pub fn dependent_launch(mut self) -> Self {
         self.tuning.dependent_launch = true;
@@ -156,6 +165,26 @@ impl<A: Assumes> CompileRequest<A> {
             tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
             safety: func.safety,
         })
+    }
+
+    /// Binds and places the kernel, without generating code: what tables of configurations are checked by. Costs are those
+    /// of a launch of one program whose arguments are not known.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CompileRequest::compile`], without those of LLVM.
+    pub fn place(self, target: Target) -> Result<Placement> {
+        let func = self.kernel.generic()?.func();
+        let params = self.params(func)?;
+        let spec = Spec {
+            dtypes: &self.dtypes,
+            constants: &self.constants,
+            params: &params,
+            tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
+            safety: func.safety,
+        };
+        let launch = LaunchShape { grid: [1; 3], processors: 1, ..LaunchShape::default() };
+        super::gpu::estimate(self.kernel, &spec, target, &launch).map(|(placement, _)| placement)
     }
 
     /// What the parameters are assumed to be.

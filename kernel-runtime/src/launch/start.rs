@@ -29,7 +29,7 @@ impl Invocation<'_> {
     }
 
     #[inline(always)]
-    fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
+    pub(super) fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         let stream = self.stream.unwrap_or_else(|| device.default_stream());
         let checked = grid::check(grid);
         if let Ok(grid) = checked

@@ -113,7 +113,7 @@ fn empty_grids_and_empty_buffers_do_nothing() {
         let mut nothing = device.zeros::<f32>(0)?;
         add::<_, 32>(&empty, &empty, &mut nothing, 0).grid(1).launch(device)?;
         assert_eq!(out.to_vec()?, [5.0; 10]);
-        assert_eq!(nothing.to_vec()?, []);
+        assert!(nothing.to_vec()?.is_empty());
         Ok(())
     });
 }

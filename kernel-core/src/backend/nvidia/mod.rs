@@ -3,12 +3,14 @@
 mod abi;
 mod header;
 mod inline_ptx;
+mod placement;
 
 use std::fmt;
 
 pub use abi::{AbiParam, MapSwizzle, TensorMap};
 pub use header::with_min_programs;
 pub use inline_ptx::{RefusedText, refused_text, text_marker};
+pub use placement::{LaunchShape, Placement, Work};
 
 use super::Checks;
 use crate::target::WARP_SIZE;

@@ -4,9 +4,9 @@
 //! nothing is loaded or launched.
 
 #[cfg(jit)]
-pub(super) use kernel_codegen::Nvptx as Compiler;
+pub(super) use kernel_codegen::{Nvptx as Compiler, estimate};
 #[cfg(not(jit))]
-pub(super) use missing::Missing as Compiler;
+pub(super) use missing::{Missing as Compiler, estimate};
 
 /// Why there is no code generator in this build, and what to do.
 pub(crate) const MISSING: Option<&str> = if cfg!(jit) {
@@ -49,7 +49,7 @@ pub(super) use missing::{fingerprint, is_as_fingerprinted, is_available};
 
 #[cfg(not(jit))]
 mod missing {
-    use kernel_core::backend::nvidia::{Options, Ptx};
+    use kernel_core::backend::nvidia::{LaunchShape, Options, Placement, Ptx};
     use kernel_core::backend::{Artifact, Backend, CompileError};
     use kernel_core::ir::Bound;
     use kernel_core::target::Target;
@@ -77,5 +77,15 @@ mod missing {
         fn compile(&self, _: &Bound, _: Target, _: &Options) -> Result<Artifact<Ptx>, CompileError> {
             Err(CompileError::Unavailable(super::MISSING.unwrap_or_default().to_string()))
         }
+    }
+
+    /// Refuses too.
+    pub(in super::super) fn estimate(
+        _: &Bound,
+        _: Target,
+        _: &Options,
+        _: &LaunchShape,
+    ) -> Result<Placement, CompileError> {
+        Err(CompileError::Unavailable(super::MISSING.unwrap_or_default().to_string()))
     }
 }

@@ -12,7 +12,9 @@
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `tensors` | launches for which the host makes tensors |
 //! | `inspect` | compiling to look at the stages |
+//! | `ahead` | what a kernel takes, and compiling it before it is launched |
 
+mod ahead;
 pub(super) mod caches;
 mod compiler;
 mod inspect;
@@ -45,6 +47,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use variant::Variant;
 
+pub(super) use ahead::{compile_ahead, estimate};
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_call, compile_on};
 

@@ -16,7 +16,7 @@ use crate::error::{Access, Error, Result};
 use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
-use kernel_core::backend::{Artifact, Backend, CompileError, Site, SiteKind, Timings};
+use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,28 +114,32 @@ fn generate(
     timings: &mut Timings,
 ) -> Result<(Artifact<Ptx>, Options)> {
     let Wanted { kernel, spec, target, checks } = *wanted;
-    let defaults = Options::default();
-    let largest = LargestTile::of(bound);
-    largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
-    let options = Options {
-        num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
-        warps_by_tile: spec.tuning.num_warps.is_none().then(|| largest.elements()),
-        num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
-        max_registers: spec.tuning.max_registers,
-        checks,
-        keep_llvm_ir: texts == Texts::Kept,
-        delays: spec.tuning.delays,
-        dependent_launch: spec.tuning.dependent_launch,
-        ..defaults
-    };
+    let options = Options { keep_llvm_ir: texts == Texts::Kept, ..options(kernel, spec, bound, checks)? };
     let mut artifact =
         Compiler.compile(bound, target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
     timings.append(std::mem::take(&mut artifact.timings));
     Ok((artifact, options))
 }
 
+/// What the backend is asked for.
+pub(super) fn options(kernel: &Definition, spec: &Spec<'_>, bound: &Bound, checks: Checks) -> Result<Options> {
+    let defaults = Options::default();
+    let largest = LargestTile::of(bound);
+    largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
+    Ok(Options {
+        num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
+        warps_by_tile: spec.tuning.num_warps.is_none().then(|| largest.elements()),
+        num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
+        max_registers: spec.tuning.max_registers,
+        checks,
+        delays: spec.tuning.delays,
+        dependent_launch: spec.tuning.dependent_launch,
+        ..defaults
+    })
+}
+
 /// The backend's error as ours.
-fn refusal(kernel: &Definition, spec: &Spec<'_>, target: Target, error: CompileError) -> Error {
+pub(super) fn refusal(kernel: &Definition, spec: &Spec<'_>, target: Target, error: CompileError) -> Error {
     let refusal = match error {
         CompileError::Refused(refusal) => refusal,
         CompileError::Internal(internal) => return Error::Internal { message: internal.to_string().into() },

@@ -1,0 +1,143 @@
+//! Tuning: which tiles of a matrix product are fastest on this device, kept in a table that launches ask.
+//!
+//! ```text
+//! cargo run --release --example 08_tuning
+//! cargo run --release --example 08_tuning -- 4096 4096 4096 60        rows, columns, length of sums, seconds
+//! ```
+//!
+//! On a GPU it tunes a product of f16 matrices by programs that stay, on the CPU a small one. `target/tuned` then has the
+//! table, every trial, and pictures.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tilewright::bench::Bench;
+use tilewright::launch::Config;
+use tilewright::prelude::*;
+use tilewright::tune::{Bar, Table, Tuned, Tuner};
+
+/// `c = a @ b`, all row-major, by programs that stay.
+#[kernel]
+pub fn matmul<T: Float, const BM: usize, const BN: usize, const BK: usize, const GROUP: usize>(
+    a: TensorDesc<T, { [BM, BK] }>,
+    b: TensorDesc<T, { [BK, BN] }>,
+    c: TensorDescMut<T, { [BM, BN] }>,
+    m: i32,
+    n: i32,
+    k: i32,
+) {
+    let wide = GROUP * cdiv(n, BN);
+    #[warp_specialize]
+    for tile in (program_id(0)..cdiv(m, BM) * cdiv(n, BN)).step_by(num_programs(0)) {
+        let first = tile / wide * GROUP;
+        let height = minimum(cdiv(m, BM) - first, GROUP);
+        let i = (first + tile % wide % height) * BM;
+        let j = tile % wide / height * BN;
+        let mut acc = zeros::<f32>([BM, BN]);
+        for t in (0..k).step_by(BK) {
+            acc = dot(a.load([i, t]), b.load([t, j]), acc = acc);
+        }
+        c.store([i, j], acc as T);
+    }
+}
+
+/// The sizes of a product, and how long tuning may take.
+struct Job {
+    sizes: [usize; 3],
+    seconds: u64,
+}
+
+impl Job {
+    fn read(device: &Device) -> Job {
+        let given: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+        let usual = if device.is_cuda() { [4096; 3] } else { [64, 96, 64] };
+        let size = |index: usize| given.get(index).copied().unwrap_or(usual[index]);
+        let seconds = given.get(3).map_or(if device.is_cuda() { 60 } else { 10 }, |&seconds| seconds as u64);
+        Job { sizes: [size(0), size(1), size(2)], seconds }
+    }
+
+    /// Programs that stay: as few as need no more tiles each than one per multiprocessor would.
+    fn programs(&self, device: &Device, consts: &MatmulConsts) -> usize {
+        let [m, n, _] = self.sizes;
+        let tiles = m.div_ceil(consts.BM) * n.div_ceil(consts.BN);
+        tiles.div_ceil(tiles.div_ceil(device.multiprocessor_count()))
+    }
+}
+
+/// What there is to choose from: each axis is a method that the kernel has, of its type.
+fn space(device: &Device) -> MatmulSpace {
+    if !device.is_cuda() {
+        return MatmulConsts::space().BM([16, 32, 64]).BN([16, 32, 64]).BK([16, 32]).GROUP([1]);
+    }
+    MatmulConsts::space()
+        .BM([64, 128, 192, 256])
+        .BN([64, 128, 192, 256])
+        .BK([32, 64, 128])
+        .GROUP([1, 4, 8, 16])
+        .num_warps([4, 8])
+        .num_stages([3, 4, 6])
+        .where_(|config| config.BM * config.BN >= 64 * 128 && config.BM * config.BN <= 256 * 256)
+        .starting_at(Config::from(MatmulConsts { BM: 128, BN: 128, BK: 64, GROUP: 8 }))
+}
+
+fn main() -> Result<(), Error> {
+    let device = Device::best()?;
+    let job = Job::read(&device);
+    let [m, n, k] = job.sizes;
+    println!("a product of {m} x {n} x {k} on {}", device.name());
+    let element = |index: usize| f16::from_f32((index * 7919 % 2003) as f32 / 1001.0 - 1.0);
+    let matrix = |rows: usize, columns: usize| device.upload(&(0..rows * columns).map(element).collect::<Vec<_>>());
+    let (a, b, mut c) = (matrix(m, k)?, matrix(k, n)?, device.zeros::<f16>(m * n)?);
+    let (a, b) = (TensorDesc::new(&a, [m, k])?, TensorDesc::new(&b, [k, n])?);
+
+    // Tuning: the closure says how a configuration is launched, and nothing of how it is measured.
+    let folder = Path::new("target/tuned");
+    let tuner = Tuner::new(space(&device))
+        .sizes(&job.sizes)
+        .budget(Duration::from_secs(job.seconds))
+        .table(folder.join("matmul.toml"))
+        .stop_on_ctrl_c()
+        .observe(Bar::default());
+    let outcome = tuner.run(&device, |config, trial| {
+        let mut c = TensorDescMut::new(&mut c, [m, n])?;
+        let call = config.call(&a, &b, &mut c, m as i32, n as i32, k as i32);
+        trial.launch(call.grid_with(|consts| job.programs(&device, consts)))
+    })?;
+
+    print!("{}", outcome.chart());
+    for (reason, count) in outcome.pruned() {
+        println!("{count} were not tried: {reason}");
+    }
+    for (config, _) in outcome.plan.pruned.iter().take(3) {
+        println!("{}", outcome.explain(config));
+    }
+    for warning in &outcome.warnings {
+        println!("{warning}");
+    }
+    outcome.draw_search(folder.join("search.svg"))?;
+    outcome.draw_axis("BM", folder.join("bm.svg"))?;
+
+    // Using it: a table is read once, and asked at launches. Here with the launch's own constexprs as they are otherwise.
+    let table = Table::read(folder.join("matmul.toml"))?;
+    let tuned: Tuned<MatmulConsts> = table.of("matmul", device.name(), "f16")?;
+    let mut c = TensorDescMut::new(&mut c, [m, n])?;
+    let sizes = [m, n, k].map(|size| size as i32);
+    let plain = |c: &mut TensorDescMut<'_, f16, 2>| {
+        let call = matmul::<_, 32, 32, 32, 1>(&a, &b, c, sizes[0], sizes[1], sizes[2]);
+        call.grid_with(|consts| job.programs(&device, consts)).launch(&device)
+    };
+    let mut bench = Bench::new(&device)?.rounds(5);
+    let before = bench.run("tiles of 32 x 32", || plain(&mut c))?;
+    let after = bench.run("as the table says", || {
+        let call = matmul::<_, 32, 32, 32, 1>(&a, &b, &mut c, sizes[0], sizes[1], sizes[2]);
+        call.tuned(&tuned, &job.sizes).grid_with(|consts| job.programs(&device, consts)).launch(&device)
+    })?;
+    println!("{before}\n{after}: {:.1} times as fast", before.ms() / after.ms());
+    let start = Instant::now();
+    const LOOKUPS: u32 = 1_000_000;
+    for _ in 0..LOOKUPS {
+        std::hint::black_box(tuned.get(std::hint::black_box(&job.sizes)));
+    }
+    println!("a look into the table takes {:.1} ns", start.elapsed().as_nanos() as f64 / f64::from(LOOKUPS));
+    Ok(())
+}

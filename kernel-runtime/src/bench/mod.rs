@@ -1,0 +1,244 @@
+//! How long things take on a device.
+//!
+//! ```
+//! use kernel_runtime::{Device, bench::Bench};
+//!
+//! # fn main() -> kernel_runtime::Result<()> {
+//! let device = Device::best()?;
+//! let (x, mut y) = (device.zeros::<f32>(1 << 16)?, device.zeros::<f32>(1 << 16)?);
+//! let measured = Bench::new(&device)?.rounds(11).run("copy", || y.copy_from(&x))?;
+//! println!("{measured}, {:.0} GB/s", measured.gbps((2 * x.len() * 4) as f64));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Times are those between events on the device's default stream; on the CPU, of the host's clock. Before each run the caches
+//! are emptied, which on a GPU also gives the host time to hand the work to the driver before the GPU gets to it: what is
+//! measured is the GPU's time. Several contenders run in turns, round by round and every other round backwards, so that
+//! clocks and temperature are the same for all, and are compared by rounds.
+
+pub mod nvml;
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::Result;
+use crate::graph::capture;
+use crate::tune::stats::{is_faster, median, quantile};
+use cudarc::driver::{result as cu, sys};
+use std::fmt;
+
+/// Bytes that are written between runs: more than five times the second-level cache of an H100.
+const FLUSH_BYTES: usize = 256 << 20;
+
+/// Rounds without being told.
+const ROUNDS: usize = 21;
+
+/// What is overwritten to empty the caches of a GPU.
+pub(crate) fn flush_buffer(device: &Device) -> Result<Buffer<u8>> {
+    device.zeros(FLUSH_BYTES)
+}
+
+/// Measures work on a device.
+#[derive(Debug)]
+pub struct Bench {
+    device: Device,
+    flush: Option<Buffer<u8>>,
+    rounds: usize,
+}
+
+/// Work with its name, for [`Bench::compare`].
+pub type Contender<'c> = (&'c str, &'c mut dyn FnMut() -> Result<()>);
+
+impl Bench {
+    /// With cold caches on a GPU, and 21 rounds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory): emptying the caches takes 256 MiB.
+    pub fn new(device: &Device) -> Result<Bench> {
+        let flush = if device.is_cuda() { Some(flush_buffer(device)?) } else { None };
+        Ok(Bench { device: device.clone(), flush, rounds: ROUNDS })
+    }
+
+    /// So many rounds, at least one.
+    pub fn rounds(mut self, rounds: usize) -> Bench {
+        self.rounds = rounds.max(1);
+        self
+    }
+
+    /// With caches as the run before leaves them. Short launches then include what it takes the host to launch them.
+    pub fn warm(mut self) -> Bench {
+        self.flush = None;
+        self
+    }
+
+    /// The times of one piece of work, after a first run that is not counted.
+    ///
+    /// # Errors
+    ///
+    /// Those of the work, and of launches in it while they run.
+    pub fn run(&mut self, name: &str, mut work: impl FnMut() -> Result<()>) -> Result<Measured> {
+        let mut all = self.compare(&mut [(name, &mut work)])?;
+        Ok(all.remove(0))
+    }
+
+    /// The times of several pieces of work, which run in turns.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bench::run`], of whichever fails first.
+    pub fn compare(&mut self, contenders: &mut [Contender<'_>]) -> Result<Vec<Measured>> {
+        capture::refuse("measuring")?;
+        for (_, work) in contenders.iter_mut() {
+            work()?;
+        }
+        self.device.synchronize()?;
+        let mut times = vec![Vec::with_capacity(self.rounds); contenders.len()];
+        for round in 0..self.rounds {
+            for turn in 0..contenders.len() {
+                let turn = if round % 2 == 0 { turn } else { contenders.len() - 1 - turn };
+                times[turn].push(self.once(contenders[turn].1)?);
+            }
+        }
+        self.device.synchronize()?;
+        let measured = |((name, _), times): (&Contender<'_>, Vec<f64>)| Measured { name: name.to_string(), times };
+        Ok(contenders.iter().zip(times).map(measured).collect())
+    }
+
+    fn once(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        if let Some(flush) = &mut self.flush {
+            flush.fill(0)?;
+        }
+        let stream = self.device.default_stream();
+        let start = stream.record()?;
+        work()?;
+        let end = stream.record()?;
+        end.synchronize()?;
+        start.elapsed_ms(&end)
+    }
+}
+
+/// The times of some work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What it is called.
+    pub name: String,
+    /// In milliseconds, by round.
+    pub times: Vec<f64>,
+}
+
+impl Measured {
+    /// The median in milliseconds.
+    pub fn ms(&self) -> f64 {
+        median(&mut self.times.clone())
+    }
+
+    /// A quantile in milliseconds: at 0.2 and 0.8, what most runs lie between.
+    pub fn quantile(&self, at: f64) -> f64 {
+        quantile(&mut self.times.clone(), at)
+    }
+
+    /// Gigabytes per second, of work that moves so many bytes.
+    pub fn gbps(&self, bytes: f64) -> f64 {
+        bytes / self.ms() / 1e6
+    }
+
+    /// Teraflops, of work with so many operations.
+    pub fn tflops(&self, flops: f64) -> f64 {
+        flops / self.ms() / 1e9
+    }
+
+    /// How many times faster this is than another that ran in the same rounds: the median of the rounds' ratios.
+    pub fn speedup_over(&self, other: &Measured) -> f64 {
+        let mut ratios: Vec<f64> = self.times.iter().zip(&other.times).map(|(own, other)| other / own).collect();
+        median(&mut ratios)
+    }
+
+    /// Whether it is faster beyond noise.
+    pub fn is_faster_than(&self, other: &Measured) -> bool {
+        is_faster(&self.times, &other.times)
+    }
+}
+
+/// `copy: 0.0123 ms (0.0122 to 0.0125)`
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Measured { name, .. } = self;
+        write!(f, "{name}: {:.4} ms ({:.4} to {:.4})", self.ms(), self.quantile(0.2), self.quantile(0.8))
+    }
+}
+
+/// What limits work: operations and bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roofline {
+    /// Operations per second.
+    pub flops: f64,
+    /// Bytes per second between memory and the device.
+    pub bytes: f64,
+}
+
+impl Roofline {
+    /// Of a device whose rates are known.
+    pub fn new(flops: f64, bytes: f64) -> Roofline {
+        Roofline { flops, bytes }
+    }
+
+    /// What the driver says of a GPU's memory, with a rate of operations that it does not say; `None` on the CPU.
+    pub fn of(device: &Device, flops: f64) -> Option<Roofline> {
+        use sys::CUdevice_attribute_enum as Attribute;
+        let ctx = device.cuda_context()?;
+        // SAFETY: the device belongs to a live context.
+        let ask = |attribute| unsafe { cu::device::get_attribute(ctx.cu_device(), attribute) }.ok().map(f64::from);
+        let khz = ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
+        let bits = ask(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
+        // Twice per cycle.
+        let bytes = 2.0 * khz * 1e3 * bits / 8.0;
+        (bytes > 0.0).then_some(Roofline { flops, bytes })
+    }
+
+    /// The least time, in milliseconds, of work with so many operations that moves so many bytes.
+    pub fn bound_ms(&self, flops: f64, bytes: f64) -> f64 {
+        (flops / self.flops).max(bytes / self.bytes) * 1e3
+    }
+
+    /// Whether operations limit the work, rather than bytes.
+    pub fn is_compute_bound(&self, flops: f64, bytes: f64) -> bool {
+        flops / self.flops > bytes / self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_run_in_turns() {
+        let device = Device::cpu();
+        let order = std::cell::RefCell::new(String::new());
+        let (mut a, mut b) = (|| Ok(order.borrow_mut().push('a')), || Ok(order.borrow_mut().push('b')));
+        let mut bench = Bench::new(&device).unwrap().rounds(3);
+        let measured = bench.compare(&mut [("a", &mut a), ("b", &mut b)]).unwrap();
+        assert_eq!(*order.borrow(), "ababbaab", "a first run each, then rounds to and fro");
+        assert_eq!(measured.iter().map(|one| one.times.len()).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(measured[1].name, "b");
+    }
+
+    #[test]
+    fn rates_follow_from_the_median() {
+        let (fast, slow) = (vec![1.0, 1.0, 9.0], vec![2.0, 2.0, 18.0]);
+        let [fast, slow] = [fast, slow].map(|times| Measured { name: String::new(), times });
+        assert_eq!((fast.ms(), fast.gbps(3e6), fast.tflops(5e9)), (1.0, 3.0, 5.0));
+        assert_eq!(fast.speedup_over(&slow), 2.0);
+        let roof = Roofline::new(1e15, 3e12);
+        assert_eq!(roof.bound_ms(1e12, 1e6), 1.0);
+        assert!(roof.is_compute_bound(1e12, 1e6) && !roof.is_compute_bound(1e6, 1e12));
+    }
+
+    #[test]
+    fn errors_of_the_work_are_given() {
+        let device = Device::cpu();
+        let mut buffer = device.zeros::<f32>(4).unwrap();
+        let result = Bench::new(&device).unwrap().run("bad", || buffer.copy_from_slice(&[0.0; 3]));
+        assert!(result.is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! What is left to try after everything that can be known without compiling, in the order of the cost model.
+
+use super::measure::Failure;
+use super::space::{Axis, Candidate, Space};
+use crate::error::Result;
+use crate::launch::{CallShape, Config, Constexprs, Placement, Preview, Target};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More registers than a thread can have by this share are spilled whatever the compiler does: what is counted is what is
+/// alive at once, which compilers lower a little by computing values again.
+const SPILLS_BEYOND: f64 = 1.25;
+
+/// Why a configuration is not tried.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Pruned {
+    /// It cannot be launched: an assertion at compile time, shared memory, an option.
+    Refused(Failure),
+    /// More registers are alive at once than threads can have.
+    Registers {
+        /// Registers of a thread.
+        alive: u32,
+        /// What it can have.
+        limit: u32,
+    },
+    /// No program fits a multiprocessor.
+    Occupancy,
+    /// Another configuration becomes the same code; the text says which.
+    SameCode(String),
+}
+
+impl fmt::Display for Pruned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pruned::Refused(failure) => failure.fmt(f),
+            Pruned::Registers { alive, limit } => {
+                write!(f, "spills: {alive} registers of a thread are alive at once, and it can have {limit}")
+            }
+            Pruned::Occupancy => f.write_str("no program fits a multiprocessor"),
+            Pruned::SameCode(other) => write!(f, "becomes the same code as {other}"),
+        }
+    }
+}
+
+/// A configuration that is worth trying.
+#[derive(Clone, Debug)]
+pub struct Planned<C> {
+    /// The configuration.
+    pub config: Config<C>,
+    /// Its place in the space.
+    pub place: Vec<u16>,
+    /// What is known of its launch; `None` where the work is more than a launch.
+    pub preview: Option<Preview>,
+    pub(crate) shape: Option<CallShape>,
+}
+
+impl<C> Planned<C> {
+    /// What it takes of a GPU.
+    pub fn placement(&self) -> Option<&Placement> {
+        self.preview.as_ref()?.placement.as_ref()
+    }
+}
+
+/// The configurations of a space, sorted out.
+#[derive(Clone, Debug)]
+pub struct Plan<C> {
+    /// What they differ in.
+    pub axes: Vec<Axis>,
+    /// To be tried, the most promising first.
+    pub kept: Vec<Planned<C>>,
+    /// Not to be tried, and why.
+    pub pruned: Vec<(Config<C>, Pruned)>,
+    /// How many do not meet the conditions of the space.
+    pub unmet: usize,
+    /// How long sorting them out took.
+    pub time: Duration,
+}
+
+impl<C: Constexprs> Plan<C> {
+    /// Everything that meets the space's conditions, in its order: nothing is known of launches.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Space::candidates`].
+    pub fn of(space: &Space<C>) -> Result<Self> {
+        let start = Instant::now();
+        let (candidates, unmet) = space.candidates()?;
+        let planned = |Candidate { config, place }| Planned { config, place, preview: None, shape: None };
+        let kept = candidates.into_iter().map(planned).collect();
+        Ok(Plan { axes: space.axes()?, kept, pruned: Vec::new(), unmet, time: start.elapsed() })
+    }
+
+    /// Binds and places every configuration for a target, or binds it for the CPU, on all cores. `shape` gives the launch of
+    /// a configuration, or nothing where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Space::candidates`]. What is wrong with single configurations is in the plan.
+    pub fn looked_at(
+        space: &Space<C>,
+        target: Option<Target>,
+        mut shape: impl FnMut(&Config<C>) -> Result<Option<CallShape>>,
+    ) -> Result<Self> {
+        let start = Instant::now();
+        let mut plan = Plan::of(space)?;
+        let mut shapes = Vec::with_capacity(plan.kept.len());
+        for planned in std::mem::take(&mut plan.kept) {
+            match shape(&planned.config) {
+                Ok(shape) => shapes.push(Planned { shape, ..planned }),
+                Err(error) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
+            }
+        }
+        let previews = in_parallel(&shapes, |planned| planned.shape.as_ref().map(|shape| shape.preview(target)));
+        for (planned, preview) in shapes.into_iter().zip(previews) {
+            match preview {
+                None => plan.kept.push(planned),
+                Some(Ok(preview)) => plan.kept.push(Planned { preview: Some(preview), ..planned }),
+                Some(Err(error)) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
+            }
+        }
+        plan.drop_what_spills();
+        plan.drop_same_code();
+        plan.kept.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
+        plan.time = start.elapsed();
+        Ok(plan)
+    }
+
+    fn drop_what_spills(&mut self) {
+        for planned in std::mem::take(&mut self.kept) {
+            let why = planned.placement().and_then(|placement| match placement {
+                Placement { programs: 0, .. } => Some(Pruned::Occupancy),
+                &Placement { registers, register_limit, .. }
+                    if f64::from(registers) > f64::from(register_limit) * SPILLS_BEYOND =>
+                {
+                    Some(Pruned::Registers { alive: registers, limit: register_limit })
+                }
+                Placement { .. } => None,
+            });
+            match why {
+                Some(why) => self.pruned.push((planned.config, why)),
+                None => self.kept.push(planned),
+            }
+        }
+    }
+
+    /// Of those that become the same code, the first stays.
+    fn drop_same_code(&mut self) {
+        let mut seen: HashMap<(u64, [u32; 3]), String> = HashMap::new();
+        for planned in std::mem::take(&mut self.kept) {
+            let key = planned.preview.as_ref().zip(planned.shape.as_ref());
+            let key = key.map(|(preview, shape)| (preview.digest, shape.grid()));
+            match key.and_then(|key| seen.get(&key)) {
+                Some(other) => {
+                    let other = other.clone();
+                    self.pruned.push((planned.config, Pruned::SameCode(other)));
+                }
+                None => {
+                    if let Some(key) = key {
+                        seen.insert(key, planned.config.to_string());
+                    }
+                    self.kept.push(planned);
+                }
+            }
+        }
+    }
+}
+
+/// What a launch costs by the model; unknown costs come last.
+fn cycles<C>(planned: &Planned<C>) -> f64 {
+    planned.placement().map_or(f64::INFINITY, |placement| placement.cycles)
+}
+
+/// Maps on all cores, in order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { break };
+            let result = map(item);
+            *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(result).collect()
+}

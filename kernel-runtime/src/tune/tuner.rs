@@ -1,0 +1,383 @@
+//! The search itself: limits, order, finals, what is kept.
+
+use super::log::{self, Record, Subject};
+use super::measure::{Failure, Measure};
+use super::outcome::{Ended, Finalist, Outcome, Tried};
+use super::plan::Plan;
+use super::progress::{Observe, Progress, Silent};
+use super::search::Search;
+use super::settings::Settings;
+use super::stats::{is_faster, median};
+use crate::error::{Error, Result};
+use crate::launch::{Config, Constexprs};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Runs of a configuration that may be the best.
+const RUNS: usize = 7;
+
+/// After how many runs one that is slower than the best by so much gets no more.
+const CLEARLY_SLOWER: [(usize, f64); 2] = [(1, 2.0), (3, 1.15)];
+
+/// An improvement worth waiting for.
+const IMPROVES: f64 = 0.995;
+
+/// How near to the best one must be for the final.
+const NEAR: f64 = 1.10;
+
+/// Rounds of the final.
+const ROUNDS: usize = 21;
+
+/// The share of the budget that is left for the final.
+const FOR_FINAL: f64 = 0.12;
+
+/// As fast as anything could be.
+const AT_BOUND: f64 = 1.02;
+
+/// A search over a plan, with whatever measures.
+pub(super) struct Run<'r, C, M> {
+    pub(super) plan: Plan<C>,
+    pub(super) settings: &'r Settings,
+    pub(super) measure: &'r mut M,
+    pub(super) observe: &'r mut dyn Observe,
+    /// What trials are about, if they are kept.
+    pub(super) subject: Subject,
+    pub(super) start: Option<Config<C>>,
+    pub(super) tried: Vec<Tried<C>>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
+    /// Searches, compares the best, and says what came out.
+    pub(super) fn run(mut self) -> Result<Outcome<C>> {
+        let records = self.records();
+        let known = self.known(&records);
+        let mut search = self.search(&records);
+        self.report(false);
+        let ended = self.try_all(&mut search, known);
+        let finalists = self.compare();
+        self.report(true);
+        let Some(winner) = finalists.first() else { return Err(self.nothing_works()) };
+        Ok(Outcome {
+            best: winner.config,
+            ms: winner.ms,
+            finalists,
+            tried: self.tried,
+            ended,
+            bound: self.settings.bound,
+            time: self.measure.elapsed(),
+            warnings: self.warnings,
+            plan: self.plan,
+        })
+    }
+
+    /// What the log has.
+    fn records(&mut self) -> Vec<Record> {
+        let Some(path) = &self.settings.log else { return Vec::new() };
+        log::read(path).unwrap_or_else(|error| {
+            self.warnings.push(error.to_string());
+            Vec::new()
+        })
+    }
+
+    /// The trials that count again, by the number in the plan. Failures of the machine rather than of the configuration
+    /// are tried again.
+    fn known(&self, records: &[Record]) -> BTreeMap<usize, Result<f64, Failure>> {
+        let mut known = BTreeMap::new();
+        for record in records.iter().filter(|record| record.subject == self.subject) {
+            let at = record.to_config::<C>().and_then(|config| self.position(&config));
+            let (Some(at), Some(ms)) = (at, record.ms) else { continue };
+            known.insert(at, Ok(ms));
+        }
+        known
+    }
+
+    fn position(&self, config: &Config<C>) -> Option<usize> {
+        self.plan.kept.iter().position(|planned| planned.config == *config)
+    }
+
+    /// A search that begins with what is likely to be good: the configuration to start at, the best of the nearest
+    /// subjects of the log, and the first of the cost model.
+    fn search(&self, records: &[Record]) -> Search {
+        let kept = &self.plan.kept;
+        let mut seeds: Vec<usize> = self.start.iter().filter_map(|config| self.position(config)).collect();
+        seeds.extend(self.nearest(records));
+        seeds.extend(0..kept.len().min(FIRST));
+        let places = kept.iter().map(|planned| planned.place.clone()).collect();
+        let predicted: Vec<Option<f64>> =
+            kept.iter().map(|planned| planned.placement().map(|placement| placement.cycles)).collect();
+        let search = Search::new(places, &predicted, seeds, self.settings.seed);
+        if kept.len() <= self.settings.exhaustive { search.exhaustive() } else { search }
+    }
+
+    /// The best configurations of the subjects that are nearest, one each.
+    fn nearest(&self, records: &[Record]) -> Vec<usize> {
+        let mut subjects: Vec<(f64, &Subject, f64, usize)> = Vec::new();
+        for record in records {
+            let (Some(ms), Some(distance)) = (record.ms, self.subject.distance(&record.subject)) else { continue };
+            let Some(at) = record.to_config::<C>().and_then(|config| self.position(&config)) else { continue };
+            match subjects.iter_mut().find(|(_, subject, ..)| **subject == record.subject) {
+                Some((.., best, place)) if ms < *best => (*best, *place) = (ms, at),
+                Some(_) => {}
+                None => subjects.push((distance, &record.subject, ms, at)),
+            }
+        }
+        subjects.sort_by(|a, b| a.0.total_cmp(&b.0));
+        subjects.into_iter().take(FROM_LOG).map(|(.., at)| at).collect()
+    }
+
+    /// Tries configurations until there is a reason to stop. As many are made ready ahead as the settings say.
+    fn try_all(&mut self, search: &mut Search, mut known: BTreeMap<usize, Result<f64, Failure>>) -> Ended {
+        let exhaustive = self.plan.kept.len() <= self.settings.exhaustive;
+        let mut ahead: VecDeque<usize> = VecDeque::new();
+        let mut since = 0;
+        loop {
+            while ahead.len() < self.settings.ahead.max(1) {
+                let Some(next) = search.propose() else { break };
+                if !known.contains_key(&next) {
+                    self.measure.begin(&self.plan.kept[next].config);
+                }
+                ahead.push_back(next);
+            }
+            if let Some(ended) = self.ended(since, exhaustive) {
+                return ended;
+            }
+            let Some(next) = ahead.pop_front() else { return Ended::Exhausted };
+            let before = self.best();
+            let tried = match known.remove(&next) {
+                Some(result) => self.tried_before(next, result),
+                None => self.attempt(next),
+            };
+            search.observe(next, tried.result.as_ref().ok().copied());
+            let improves = |ms: &f64| before.is_none_or(|best| *ms < best * IMPROVES);
+            since = if tried.result.as_ref().is_ok_and(improves) { 0 } else { since + 1 };
+            self.tried.push(tried);
+            self.report(false);
+        }
+    }
+
+    fn ended(&mut self, since: usize, exhaustive: bool) -> Option<Ended> {
+        let Settings { budget, patience, bound, trials, .. } = *self.settings;
+        if self.settings.stop.is_asked() {
+            return Some(Ended::Stopped);
+        }
+        let enough = |bound: f64| self.best().is_some_and(|best| best <= bound * AT_BOUND);
+        if bound.is_some_and(enough) {
+            return Some(Ended::Bound);
+        }
+        let for_search = budget.map(|budget| budget.mul_f64(1.0 - FOR_FINAL));
+        if for_search.is_some_and(|budget| self.measure.elapsed() >= budget) || self.tried.len() >= trials {
+            return Some(Ended::Budget);
+        }
+        (!exhaustive && since >= patience && self.best().is_some()).then_some(Ended::Patience)
+    }
+
+    /// The best time so far.
+    fn best(&self) -> Option<f64> {
+        self.tried.iter().filter_map(|tried| tried.result.as_ref().ok()).copied().reduce(f64::min)
+    }
+
+    fn tried_before(&mut self, planned: usize, result: Result<f64, Failure>) -> Tried<C> {
+        let config = self.plan.kept[planned].config;
+        Tried { config, planned, result, runs: 0, at: self.measure.elapsed(), clock: None }
+    }
+
+    /// Checks and times a configuration, and notes what came out.
+    fn attempt(&mut self, planned: usize) -> Tried<C> {
+        let config = self.plan.kept[planned].config;
+        let mut times = Vec::new();
+        let result = self.timed(&config, &mut times);
+        let (at, clock) = (self.measure.elapsed(), self.measure.clock());
+        let tried = Tried { config, planned, result, runs: times.len(), at, clock };
+        self.keep(&tried);
+        tried
+    }
+
+    fn timed(&mut self, config: &Config<C>, times: &mut Vec<f64>) -> Result<f64, Failure> {
+        self.measure.check(config)?;
+        let best = self.best().unwrap_or(f64::INFINITY);
+        while times.len() < RUNS {
+            times.push(self.measure.time(config)?);
+            let far =
+                |(runs, factor): &(usize, f64)| times.len() == *runs && median(&mut times.clone()) > best * factor;
+            if CLEARLY_SLOWER.iter().any(far) || self.settings.stop.is_asked() {
+                break;
+            }
+        }
+        Ok(median(&mut times.clone()))
+    }
+
+    fn keep(&mut self, tried: &Tried<C>) {
+        let Some(path) = &self.settings.log else { return };
+        let record = Record {
+            subject: self.subject.clone(),
+            config: log::named(&tried.config),
+            ms: tried.result.as_ref().ok().copied(),
+            failure: tried.result.as_ref().err().cloned(),
+            runs: tried.runs,
+            clock: tried.clock.clone(),
+        };
+        if let Err(error) = log::append(path, &record) {
+            self.warn(error.to_string());
+        }
+    }
+
+    /// Notes what went wrong once, however often it does.
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// The best of all, and the configuration to start at, in turns. The first is the winner.
+    fn compare(&mut self) -> Vec<Finalist<C>> {
+        let Some(best) = self.best() else { return Vec::new() };
+        let mut near: Vec<(f64, Config<C>)> = self
+            .tried
+            .iter()
+            .filter_map(|tried| {
+                tried.result.as_ref().ok().filter(|ms| **ms <= best * NEAR).map(|ms| (*ms, tried.config))
+            })
+            .collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        near.truncate(self.settings.finalists.max(1));
+        let works =
+            |config: &&Config<C>| self.tried.iter().any(|tried| tried.config == **config && tried.result.is_ok());
+        if let Some(start) = self.start.as_ref().filter(works)
+            && !near.iter().any(|(_, config)| config == start)
+        {
+            near.push((best, *start));
+        }
+        let configs: Vec<Config<C>> = near.iter().map(|(_, config)| *config).collect();
+        let rounds = if configs.len() > 1 { self.rounds(&configs) } else { vec![vec![best]] };
+        self.ranked(&configs, rounds)
+    }
+
+    /// Times by configuration and round; nothing of one that fails now, or that the log alone knew and that does not work.
+    fn rounds(&mut self, configs: &[Config<C>]) -> Vec<Vec<f64>> {
+        let mut rounds = vec![Vec::new(); configs.len()];
+        let mut out = vec![false; configs.len()];
+        for (config, out) in configs.iter().zip(&mut out) {
+            let unseen = self.tried.iter().any(|tried| tried.config == *config && tried.runs == 0);
+            *out = unseen && self.measure.check(config).is_err();
+        }
+        for round in 0..ROUNDS {
+            let late = self.settings.budget.is_some_and(|budget| self.measure.elapsed() >= budget);
+            if round >= LEAST_ROUNDS && (late || self.settings.stop.is_asked()) {
+                break;
+            }
+            for turn in 0..configs.len() {
+                let turn = if round % 2 == 0 { turn } else { configs.len() - 1 - turn };
+                if out[turn] {
+                    continue;
+                }
+                match self.measure.time(&configs[turn]) {
+                    Ok(ms) => rounds[turn].push(ms),
+                    Err(_) => out[turn] = true,
+                }
+            }
+        }
+        for (times, out) in rounds.iter_mut().zip(out) {
+            if out {
+                times.clear();
+            }
+        }
+        rounds
+    }
+
+    /// The finalists, the winner first: the fastest, unless the configuration to start at is as fast within noise.
+    fn ranked(&self, configs: &[Config<C>], rounds: Vec<Vec<f64>>) -> Vec<Finalist<C>> {
+        let finalist = |(config, rounds): (&Config<C>, Vec<f64>)| Finalist {
+            config: *config,
+            ms: median(&mut rounds.clone()),
+            rounds,
+            is_beaten: false,
+        };
+        let mut all: Vec<Finalist<C>> =
+            configs.iter().zip(rounds).map(finalist).filter(|one| !one.rounds.is_empty()).collect();
+        all.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+        let start = self.start.and_then(|start| all.iter().position(|one| one.config == start));
+        if let Some(start) = start
+            && start > 0
+            && !is_faster(&all[0].rounds, &all[start].rounds)
+        {
+            let start = all.remove(start);
+            all.insert(0, start);
+        }
+        if let Some((winner, others)) = all.split_first_mut() {
+            for other in others {
+                other.is_beaten = is_faster(&winner.rounds, &other.rounds);
+            }
+        }
+        all
+    }
+
+    fn report(&mut self, last: bool) {
+        let elapsed = self.measure.elapsed();
+        let best = self.tried.iter().filter_map(|tried| Some((tried.config, *tried.result.as_ref().ok()?)));
+        let best = best.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(config, ms)| (config.to_string(), ms));
+        let progress = Progress {
+            name: self.subject.kernel.clone(),
+            kept: self.plan.kept.len(),
+            pruned: self.plan.pruned.len() + self.plan.unmet,
+            tried: self.tried.len(),
+            failed: self.tried.iter().filter(|tried| tried.result.is_err()).count(),
+            best,
+            bound: self.settings.bound,
+            elapsed,
+            left: self.settings.budget.map(|budget| budget.saturating_sub(elapsed)),
+        };
+        if last { self.observe.finished(&progress) } else { self.observe.progress(&progress) }
+    }
+
+    /// Why there is no winner: the most frequent reasons.
+    fn nothing_works(&self) -> Error {
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        let failed = self.tried.iter().filter_map(|tried| tried.result.as_ref().err().map(ToString::to_string));
+        for reason in failed.chain(self.plan.pruned.iter().map(|(_, pruned)| pruned.to_string())) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let shown: Vec<String> =
+            reasons.iter().take(SHOWN).map(|(reason, count)| format!("{count} times: {reason}")).collect();
+        let all = self.plan.kept.len() + self.plan.pruned.len();
+        let reason = match (shown.is_empty(), self.plan.unmet) {
+            (false, _) => shown.join("\n"),
+            (true, 0) => "it was stopped before one was tried".to_string(),
+            (true, unmet) => format!("none of {unmet} combinations meets the conditions of the space"),
+        };
+        Error::Tuning {
+            what: format!("none of {all} configurations of `{}` works", self.subject.kernel).into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The first of the cost model that are tried whatever the others are.
+const FIRST: usize = 8;
+
+/// Seeds from other subjects.
+const FROM_LOG: usize = 4;
+
+/// Rounds of the final that no budget cuts.
+const LEAST_ROUNDS: usize = 5;
+
+/// Reasons in an error.
+const SHOWN: usize = 3;
+
+/// Searches a plan with anything that measures, for tests and for machines of one's own. The settings' log is kept under
+/// this subject.
+///
+/// # Errors
+///
+/// [`Error::Tuning`] if no configuration works.
+pub fn search<C: Constexprs, M: Measure<C>>(
+    plan: Plan<C>,
+    settings: &Settings,
+    subject: Subject,
+    start: Option<Config<C>>,
+    measure: &mut M,
+) -> Result<Outcome<C>> {
+    let (observe, tried, warnings) = (&mut Silent, Vec::new(), Vec::new());
+    Run { plan, settings, measure, observe, subject, start, tried, warnings }.run()
+}
