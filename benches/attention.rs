@@ -65,6 +65,9 @@ fn main() -> Result<(), Failure> {
     }
     if mode == Mode::Time {
         stage.finish()?;
+        if ladder {
+            print!("{}", attention_ladder::page(&report::folder())?);
+        }
     }
     match stage.failures() {
         [] => Ok(()),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::product::ladder::{Code, hundredths};
+use crate::product::ladder::{Code, draw, hundredths};
 use crate::{Failure, Outcome, report};
 
 /// The file of the rungs' results.
@@ -55,11 +55,10 @@ fn rate(o: Option<&Outcome>) -> String {
 
 /// Everybody's rate at every size with each rung's gain over the one before it, its part of Triton's rate at the first
 /// size, and its code.
-fn table(outcomes: &[Outcome], code: &[Code]) -> Option<String> {
-    let columns = columns(outcomes);
+fn table(columns: &[Column<'_>], code: &[Code]) -> Option<String> {
     let main = columns.first()?;
     let mut out = String::from("| rung |");
-    for column in &columns {
+    for column in columns {
         let _ = write!(out, " {} | gain |", column.title());
     }
     out += " of Triton | copies | products | warps | shared memory | registers |\n|---|";
@@ -70,7 +69,7 @@ fn table(outcomes: &[Outcome], code: &[Code]) -> Option<String> {
     for rung in main.0.iter().filter(|o| is_rung(o)) {
         let name = rung.contender.as_str();
         let _ = write!(out, "| {name} |");
-        for column in &columns {
+        for column in columns {
             let (here, before) = (column.named(name), last.and_then(|last| column.named(last)));
             let gain = here.zip(before).map(|(here, before)| before.ms / here.ms);
             let _ = write!(out, " {} | {} |", rate(here), hundredths(gain));
@@ -93,18 +92,36 @@ fn table(outcomes: &[Outcome], code: &[Code]) -> Option<String> {
     Some(out)
 }
 
-/// The table of [`RESULTS`] and [`CODE`], under a line that says where they are from.
+/// Makes `attention_ladder.md` and its picture from [`RESULTS`] and [`CODE`], and returns the table.
 ///
 /// # Errors
-/// If there are no results.
-pub fn table_of(folder: &Path) -> Result<String, Failure> {
+/// If there are no results, or a file cannot be written.
+pub fn page(folder: &Path) -> Result<String, Failure> {
     let read = |name: &str| {
         let file = folder.join(name);
         std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))
     };
-    let (_, outcomes) = report::parse(&read(RESULTS)?);
+    let (notes, outcomes) = report::parse(&read(RESULTS)?);
     let code: Vec<Code> = read(CODE)?.lines().skip(1).filter_map(Code::parse).collect();
-    table(&outcomes, &code).ok_or_else(|| format!("{RESULTS} has no results").into())
+    let columns = columns(&outcomes);
+    let (Some(table), Some(main)) = (table(&columns, &code), columns.first()) else {
+        return Err(format!("{RESULTS} has no results").into());
+    };
+    let rungs: Vec<f64> = main.0.iter().filter(|o| is_rung(o)).map(|o| o.gbps).collect();
+    let triton = main.named("triton").map(|o| ("Triton", o.gbps));
+    let caption = format!("f16, heads of 128, {}", main.title());
+    let highest = main.0.iter().map(|o| o.gbps).fold(0.0, f64::max);
+    draw(&caption, &rungs, triton, highest, &folder.join("attention_ladder.svg"))?;
+    let mut page = String::from("# The ladder of attention\n\n");
+    page += "TFLOP/s of f16, heads of 128 numbers, columns are heads × rows; medians of interleaved rounds. The gain is over \
+             the rung before; the part of Triton is that of the first column. What each rung is says the documentation, in \
+             `tilewright::guide::attention`.\n\n";
+    for note in &notes {
+        let _ = writeln!(page, "- {note}");
+    }
+    let _ = write!(page, "\n{table}\n![attention_ladder.svg](attention_ladder.svg)\n");
+    std::fs::write(folder.join("attention_ladder.md"), page)?;
+    Ok(table)
 }
 
 #[cfg(test)]
@@ -121,12 +138,28 @@ mod tests {
             attention_causal,64x4096x128,f16,2 better,BM=1,5.0,80,0.5\n";
         let (_, outcomes) = report::parse(text);
         let products = "2 better,tensor copies,`wgmma m64n128k16`,12,1024,168,0";
-        let table = table(&outcomes, &[Code::parse(products).expect("a line")]).expect("there are results");
+        let code = [Code::parse(products).expect("a line")];
+        let table = table(&columns(&outcomes), &code).expect("there are results");
         assert!(table.starts_with("| rung | 64 × 4096 | gain | 64 × 4096 causal | gain | of Triton |"), "{table}");
         assert!(table.contains("| 1 plain | 125 | – | 8.2 | – | 0.25 | – |"), "{table}");
         let better =
             "| 2 better | 250 | 2.00 | 80 | 0.80 | 0.50 | tensor copies | `wgmma m64n128k16` | 12 | 1 KiB | 168 |";
         assert!(table.contains(better), "{table}");
         assert!(table.contains("| Triton 3.6, its best configuration | 500 | | – | |"), "{table}");
+    }
+
+    #[test]
+    fn results_become_a_page_and_a_picture() {
+        let folder = std::env::temp_dir().join(format!("attention-ladder-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let rows = "# a GPU\nheader\nattention,64x4096x128,f16,1 plain,BM=1,4.0,125,1.0\n";
+        std::fs::write(folder.join(RESULTS), rows).expect("a file");
+        std::fs::write(folder.join(CODE), "header\n1 plain,loads,`fma`,4,1024,90,0\n").expect("a file");
+        let made = page(&folder).map_err(|e| e.to_string());
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let (text, picture) = (read("attention_ladder.md"), read("attention_ladder.svg"));
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
+        assert!(made.is_ok_and(|table| table.contains("| 1 plain | 125 | – | – | loads | `fma` | 4 | 1 KiB | 90 |")));
+        assert!(text.contains("- a GPU") && picture.contains("64 × 4096"), "{text}");
     }
 }

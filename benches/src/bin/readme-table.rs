@@ -4,8 +4,8 @@
 //! cargo run -p tilewright-bench --bin readme-table
 //! ```
 //! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv`, `results/matmul.csv`, `results/ladder.csv`
-//! and `results/attention_ladder.csv`; writes `results/bandwidth.md`, `results/matmul.md` and `results/ladder.md`, plots
-//! beside them, the README between its markers, and the tables of `tilewright::guide`.
+//! and `results/attention_ladder.csv`; writes `results/bandwidth.md`, `results/matmul.md`, `results/ladder.md` and
+//! `results/attention_ladder.md`, plots beside them, the README between its markers, and the tables of `tilewright::guide`.
 
 use std::path::Path;
 
@@ -131,7 +131,7 @@ fn main() -> Result<(), Failure> {
     }
     if folder.join(attention_ladder::RESULTS).exists() {
         let rates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/guide/attention/rates.md");
-        std::fs::write(rates, attention_ladder::table_of(&folder)?)?;
+        std::fs::write(rates, attention_ladder::page(&folder)?)?;
     }
     std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
     println!("{} rows, {} plots, {}", rows.len(), files.len(), readme.display());

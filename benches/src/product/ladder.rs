@@ -171,32 +171,36 @@ pub fn table(rows: &[Row<'_>], code: &[Code]) -> Option<String> {
     Some(out)
 }
 
-/// Draws the rates at the main size, with a line for cuBLAS.
-fn draw(main: &Row<'_>, file: &Path) -> Result<(), Failure> {
-    let rungs: Vec<&Outcome> = main.all.iter().copied().filter(|o| is_rung(o)).collect();
-    let highest = main.all.iter().map(|o| o.tflops).fold(0.0, f64::max);
+/// Draws the rates of rungs, with a line for somebody else's, on a scale that has room for the highest rate of all.
+pub(crate) fn draw(
+    caption: &str,
+    rungs: &[f64],
+    other: Option<(&str, f64)>,
+    highest: f64,
+    file: &Path,
+) -> Result<(), Failure> {
     let root = SVGBackend::new(file, (760, 420)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut axes = ChartBuilder::on(&root)
-        .caption("f16, M = N = K = 8192", ("sans-serif", 18))
+        .caption(caption, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(56)
         .build_cartesian_2d((1..rungs.len()).into_segmented(), 0.0..highest * 1.08)?;
     axes.configure_mesh().disable_x_mesh().x_desc("rung").y_desc("TFLOP/s").light_line_style(WHITE).draw()?;
     let colour = RGBColor(0xC2, 0x41, 0x0C);
-    let bars = rungs.iter().enumerate().map(|(at, o)| {
+    let bars = rungs.iter().enumerate().map(|(at, &rate)| {
         let (left, right) = (SegmentValue::Exact(at + 1), SegmentValue::Exact(at + 2));
-        let mut bar = Rectangle::new([(left, 0.0), (right, o.tflops)], colour.filled());
+        let mut bar = Rectangle::new([(left, 0.0), (right, rate)], colour.filled());
         bar.set_margin(0, 0, 6, 6);
         bar
     });
     axes.draw_series(bars)?;
-    if let Some(cublas) = main.named("cublas") {
-        let ends = [SegmentValue::Exact(1), SegmentValue::Exact(rungs.len() + 1)].map(|at| (at, cublas.tflops));
+    if let Some((name, rate)) = other {
+        let ends = [SegmentValue::Exact(1), SegmentValue::Exact(rungs.len() + 1)].map(|at| (at, rate));
         let grey = RGBColor(0x37, 0x41, 0x51);
         axes.draw_series(LineSeries::new(ends, grey.stroke_width(2)))?
-            .label("cuBLAS")
+            .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], grey.stroke_width(2)));
         let legend = SeriesLabelPosition::UpperLeft;
         axes.configure_series_labels().position(legend).background_style(WHITE).border_style(BLACK).draw()?;
@@ -220,7 +224,10 @@ pub fn page(folder: &Path) -> Result<String, Failure> {
     let (Some(table), Some(main)) = (table(&rows, &code), of(&rows, MAIN)) else {
         return Err(format!("ladder.csv has no product of {MAIN}").into());
     };
-    draw(main, &folder.join("ladder.svg"))?;
+    let rungs: Vec<f64> = main.all.iter().filter(|o| is_rung(o)).map(|o| o.tflops).collect();
+    let cublas = main.named("cublas").map(|o| ("cuBLAS", o.tflops));
+    let highest = main.all.iter().map(|o| o.tflops).fold(0.0, f64::max);
+    draw("f16, M = N = K = 8192", &rungs, cublas, highest, &folder.join("ladder.svg"))?;
     let mut page = String::from("# The ladder of matrix products\n\n");
     page += "TFLOP/s of f16 products, medians of interleaved rounds. The gain is over the rung before; the part of \
              cuBLAS is that of the largest product. What each rung is says the documentation, in \

@@ -23,14 +23,14 @@ impl Size {
     pub fn shape(self, vocabulary: usize) -> Shape {
         match self {
             Size::Tiny => Shape { vocabulary, width: 64, heads: 2, layers: 2, hidden: 128, context: 128 },
-            Size::Small => Shape { vocabulary, width: 384, heads: 6, layers: 6, hidden: 1024, context: 256 },
+            Size::Small => Shape { vocabulary, width: 256, heads: 4, layers: 4, hidden: 768, context: 256 },
         }
     }
 
     fn plan(self) -> Plan {
         match self {
-            Size::Tiny => Plan { steps: 400, batch: 4, rate: 6e-3, every: 10, seed: 1 },
-            Size::Small => Plan { steps: 2000, batch: 32, rate: 1.5e-3, every: 25, seed: 1 },
+            Size::Tiny => Plan { steps: 300, batch: 4, rate: 6e-3, every: 10, seed: 1 },
+            Size::Small => Plan { steps: 600, batch: 32, rate: 2e-3, every: 20, seed: 1 },
         }
     }
 }
@@ -45,8 +45,15 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Those of this process. `--help` ends it.
     pub fn read() -> Result<Self, Box<dyn Error>> {
         Self::of(&command().get_matches())
+    }
+
+    /// Those of a line; the first word is the program's name.
+    #[cfg(test)]
+    pub fn from<'a>(line: impl Iterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
+        Self::of(&command().try_get_matches_from(line)?)
     }
 
     fn of(given: &ArgMatches) -> Result<Self, Box<dyn Error>> {

@@ -130,7 +130,7 @@ impl<T: Real> Model<T> {
         self.logits(&self.norm(&x, Scale::Last)?)
     }
 
-    /// Continues a text `samples` times, until the context is full.
+    /// Continues a text `samples` times, until the context is full, each time with one of the eight likeliest characters.
     pub fn generate(&self, prompt: &[i32], samples: usize, temperature: f32, seed: u32) -> Result<Vec<Vec<i32>>> {
         let (cx, vocabulary) = (&self.cx, self.shape.vocabulary);
         let mut cache = Cache::new(cx, &self.shape, samples, 16)?;
@@ -138,7 +138,7 @@ impl<T: Real> Model<T> {
         let logits = self.extend(&mut cache, &vector(cx, &prompt.repeat(samples))?)?;
         let logits = logits.view().reshape([samples, prompt.len(), vocabulary])?;
         let last = logits.narrow(1, prompt.len() - 1..prompt.len())?.reshape([samples, vocabulary])?;
-        let sampling = Sampling::default().temperature(temperature);
+        let sampling = Sampling::default().temperature(temperature).top_k(8);
         let mut next = general::sample(cx, last, sampling.seed(seed))?;
         let mut drawn = Vec::new();
         for step in 1..=(self.shape.context - prompt.len()) as u32 {

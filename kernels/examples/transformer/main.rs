@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! cargo run --release -p tilewright-kernels --example transformer                     on a GPU, else on the CPU
-//! cargo run --release -p tilewright-kernels --example transformer -- --device cpu --steps 300
+//! cargo run --release -p tilewright-kernels --example transformer -- --device cpu
 //! ```
 //! It learns the characters of short stories ([`tokens`]), prints how the loss falls, draws that as `loss.svg`, and tells
-//! stories of its own. `--size small` (the default on a GPU) has six layers of 384, `--size tiny` (that on the CPU) two of
-//! 64; `--steps`, `--seed` and `--plot FILE` change the rest.
+//! stories of its own. `--size small` (the default on a GPU) has four layers of 256, `--size tiny` (that on the CPU) two of
+//! 64, whose loss falls from 3.6 to about 0.35 in 300 steps: two to three minutes of two cores. `--steps`, `--seed` and
+//! `--plot FILE` change the rest. The last tenth of the text is kept from training: its loss says whether a long run has
+//! learned how stories go, or these stories by heart.
 //!
 //! | file | what it shows |
 //! |---|---|

@@ -5,12 +5,14 @@ use tilewright::prelude::*;
 use tilewright_kernels::training::Pack;
 use tilewright_kernels::{Context, Tensor};
 
+use crate::arguments::{Arguments, Size};
 use crate::generate::Cache;
 use crate::model::Model;
 use crate::parameters::{Matrix, Parameters, Real, Scale, Shape};
+use crate::plot;
 use crate::random::Random;
 use crate::tokens::{Batch, STORIES, Text};
-use crate::train::{self, Optimiser, Plan, vector};
+use crate::train::{self, Optimiser, Plan, Progress, vector};
 
 const SHAPE: Shape = Shape { vocabulary: 7, width: 8, heads: 2, layers: 2, hidden: 6, context: 5 };
 const SEQUENCES: usize = 2;
@@ -151,5 +153,31 @@ fn generation_fills_the_context() -> Result<()> {
     assert_eq!(stories.iter().map(Vec::len).collect::<Vec<_>>(), [17, 17]);
     assert_eq!(stories, model.generate(&prompt, 2, 0.7, 1)?);
     assert_eq!(text.decode(&text.encode("Ida has a key.")), "Ida has a key.");
+    Ok(())
+}
+
+#[test]
+fn arguments_choose_size_steps_and_seed() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let read = |line: &str| Arguments::from(std::iter::once("transformer").chain(line.split(' ')));
+    let given = read("--device cpu --size small --steps 7 --seed 9 --plot x.svg")?;
+    assert_eq!((given.size, given.plan.steps, given.plan.seed), (Size::Small, 7, 9));
+    assert_eq!(given.plot, std::path::Path::new("x.svg"));
+    assert_eq!(read("--device cpu")?.size, Size::Tiny);
+    for wrong in ["--size huge", "--steps 0", "--device tpu"] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_curve_is_drawn() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    assert_eq!(plot::sparkline(&[4.0, 4.0, 0.5, 0.5], 2), "█▁");
+    assert_eq!(plot::sparkline(&[3.0], 10), "▁");
+    let at = |step, loss| Progress { step, loss, tokens_per_second: 1.0, elapsed: std::time::Duration::ZERO };
+    let file = std::env::temp_dir().join(format!("transformer-loss-{}.svg", std::process::id()));
+    plot::draw(&[at(1, 3.0), at(10, 1.0)], &file)?;
+    let drawn = std::fs::read_to_string(&file)?;
+    std::fs::remove_file(&file)?;
+    assert!(drawn.contains("<polyline") && drawn.contains("nats per character"), "{drawn}");
     Ok(())
 }
