@@ -24,7 +24,13 @@ pub const STOPPED: i32 = 3;
 ///
 /// # Errors
 /// If no process can be started, or one ends before its first work.
-pub fn all(program: &Path, works: &[&str], arguments: &[String], silence: Duration, time: Duration) -> Result<Vec<String>, Failure> {
+pub fn all(
+    program: &Path,
+    works: &[&str],
+    arguments: &[String],
+    silence: Duration,
+    time: Duration,
+) -> Result<Vec<String>, Failure> {
     let (started, mut next, mut lost) = (Instant::now(), 0, Vec::new());
     while next < works.len() {
         let process = Process { program, works: &works[next..], arguments, silence, end: started + time };

@@ -83,8 +83,7 @@ fn of_outcomes(groups: &mut Vec<Group>, outcomes: &[Outcome]) {
 
 /// Ratios of products, to Triton's best form and to cuBLAS.
 fn of_products(groups: &mut Vec<Group>, text: &str) {
-    let lines: Vec<Vec<&str>> =
-        text.lines().filter(|l| !l.starts_with('#')).map(|l| l.split(',').collect()).collect();
+    let lines: Vec<Vec<&str>> = text.lines().filter(|l| !l.starts_with('#')).map(|l| l.split(',').collect()).collect();
     let Some(header) = lines.first() else { return };
     let column = |name: &str| header.iter().position(|title| *title == name);
     let (Some(group), Some(contender)) = (column("group"), column("contender")) else { return };

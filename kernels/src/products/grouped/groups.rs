@@ -249,7 +249,7 @@ pub fn gather<'a, T: DType>(cx: &Context, x: impl Into<TensorView<'a, T, 2>>, gr
     let columns = x.shape()[1];
     check::shape("x", x.shape(), [groups.tokens, columns])?;
     let stride = x.rows("x")?.stride;
-// SAFETY: the kernel writes every element.
+    // SAFETY: the kernel writes every element.
     let mut out = unsafe { Tensor::uninit(cx.device(), [groups.height(), columns]) }?;
     if out.is_empty() {
         return Ok(out);

@@ -16,8 +16,8 @@ pub use products::{GroupedConfig, matmul, matmul_blocks, matmul_gated, weights_g
 pub use route::{Routing, route};
 
 use super::{Activation, fp8};
-use products::Rest;
 use crate::{Context, Tensor, TensorView, check};
+use products::Rest;
 use tilewright::Result;
 use tilewright::prelude::*;
 
