@@ -99,11 +99,12 @@ fn one(stage: &mut Stage, work: &'static str, packing: Packing, [n, k]: [usize; 
     .tried(f16::ELEMENT, &[ROWS, n, k], &{
         let tried = [
             (128, 64, 1, 4, 4),
-            (128, 64, 4, 4, 4),
+            (128, 64, 4, 4, 6),
             (128, 128, 4, 4, 4),
             (64, 128, 2, 4, 4),
-            (256, 64, 4, 8, 4),
-            (128, 64, 8, 4, 6),
+            (64, 128, 1, 4, 4),
+            (256, 64, 4, 4, 4),
+            (128, 64, 8, 4, 4),
         ];
         tried.map(|(bn, bk, splits, num_warps, num_stages)| QuantisedConfig {
             bm: 16,

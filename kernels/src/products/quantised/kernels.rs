@@ -3,7 +3,7 @@
 //!
 //! Programs may share a tile: each sums a part of `k` and leaves its sums in a matrix of its own.
 
-use super::unpack::{int4_number, nf4_number};
+use super::unpack::{int4_pairs, nf4_number};
 use crate::products::tiles::corner;
 use tilewright::prelude::*;
 
@@ -56,17 +56,23 @@ pub(super) fn int4_product<
         } else {
             full([BN], 8)
         };
-        let number = if AWQ {
+        // Neighbouring columns in pairs: both halves of a word take the same instructions.
+        let pair = if AWQ {
             let word =
                 load(words + along[(.., None)] * eights + in_word, mask = (along < k)[(.., None)] & (in_word < eights));
-            reshape(word[(.., .., None)] >> awq_shift(), [BK, BN])
+            reshape(word[(.., .., None)] >> (arange(0, 4) * 4), [BK, BN / 2])
         } else {
             let down = step * (BK / 8) + arange(0, BK / 8);
             let word = load(words + down[(.., None)] * n + j, mask = (down < k / 8)[(.., None)] & (j < n));
-            let shift = arange(0, 8) * 4;
-            reshape(word[(.., None, ..)] >> shift[(.., None)], [BK, BN])
+            let (even, odd) = split(reshape(word, [BK / 8, BN / 2, 2]));
+            // Rows 0 to 3 of both columns, and 4 to 7.
+            let low = (even & 0xffff) | (odd << 16);
+            let high = ((even >> 16) & 0xffff) | (odd & -65_536);
+            let halves = permute(join(low, high), [0, 2, 1]);
+            let shift = arange(0, 4) * 4;
+            reshape(halves[(.., .., None, ..)] >> shift[(.., None)], [BK, BN / 2])
         };
-        let right = int4_number::<F, BK, BN>(number, zero, scale);
+        let right = int4_pairs::<F, BK, { BN / 2 }, BN>(pair, zero, scale);
         acc = dot(left, right, acc = acc);
     }
     let mask = (i < m)[(.., None)] & (j < n);

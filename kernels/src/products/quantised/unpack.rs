@@ -23,6 +23,32 @@ pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
     }
 }
 
+/// [`int4_number`] of neighbouring columns in pairs: of `pair` the lowest 4 bits of either half count, for a column of an even
+/// number and the next one.
+///
+/// Both get the bits of their floats by the instructions that one would take.
+#[device]
+pub(super) fn int4_pairs<F: Float, const K: usize, const P: usize, const N: usize>(
+    pair: Tile<i32, { [K, P] }>,
+    zero: Tile<i32, { [N] }>,
+    scale: Tile<F, { [N] }>,
+) -> Tile<F, { [K, N] }> {
+    static_assert!(P == N / 2);
+    static_assert!(N % 2 == 0);
+    let bits = pair & 0x000f_000f;
+    if F == f16 {
+        let bits = bits | 0x6400_6400;
+        let number = reshape(join(bits as i16, (bits >> 16) as i16), [K, N]);
+        (bitcast::<f16>(number) + bitcast::<f16>((zero | 0xe400) as i16)) as F * scale
+    } else if F == bf16 {
+        let bits = bits | 0x4300_4300;
+        let number = reshape(join(bits as i16, (bits >> 16) as i16), [K, N]);
+        (bitcast::<bf16>(number) + bitcast::<bf16>((zero | 0xc300) as i16)) as F * scale
+    } else {
+        (reshape(join(bits & 15, bits >> 16), [K, N]) - zero) as F * scale
+    }
+}
+
 /// The 16 numbers of NF4 by a tree of comparisons with bits: of 4 bits the third to first choose among halves.
 #[device]
 pub(super) fn nf4_number<const N: usize, const K: usize>(code: Tile<u8, { [N, K] }>) -> Tile<f32, { [N, K] }> {
