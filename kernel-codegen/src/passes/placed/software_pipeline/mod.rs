@@ -102,7 +102,14 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             reasons.of_loop(place.id, asked.why_one());
             continue;
         }
-        let found = find::find(func, axis, place.id, asked.by_loop);
+        let mut found = find::find(func, axis, place.id, asked.by_loop);
+        if !found.candidates.is_empty() {
+            let carried = indirection::narrow(func, &place, &found)?;
+            if !carried.is_empty() {
+                reasons.of_carried(carried);
+                found = find::find(func, axis, place.id, asked.by_loop);
+            }
+        }
         let span = func.op(place.id).span;
         let stages = match fitting_stages(func, &place, &found, target, asked) {
             Fit::All => asked.wanted,
