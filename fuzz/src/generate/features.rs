@@ -34,6 +34,8 @@ features! {
     Kept = "factor from before its loop";
     /// A factor or a score under a mask.
     MaskedProduct = "masked product";
+    /// A factor in a loop whose place in memory is loaded there.
+    Indirect = "factor by a loaded number";
     /// A product whose shape and target give `wgmma`.
     Wgmma = "wgmma";
     /// A product of other shapes or targets.

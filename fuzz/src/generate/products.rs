@@ -10,6 +10,7 @@ use super::features::Feature;
 use super::memory::{offsets, program_times, shifted, some_mask};
 use super::shape::{along, spread};
 use super::writer::{Writer, dims};
+use crate::case::{Input, Pattern};
 use crate::facts::Fact;
 
 /// The sizes and dtypes of a kernel's products.
@@ -246,8 +247,33 @@ fn factor_or(
 ) -> Option<ValueId> {
     match before {
         Some(before) => Some(before),
-        None => factor(w, source, shape, number, most),
+        None => {
+            let number = looked_up(w, number, most)?;
+            factor(w, source, shape, number, most)
+        }
     }
+}
+
+/// The number of a block, sometimes from a table that has any of them at that place.
+fn looked_up(w: &mut Writer, number: ValueId, most: i64) -> Option<ValueId> {
+    if !w.random.chance(25) {
+        return Some(number);
+    }
+    w.has(Feature::Indirect);
+    let salt = w.random.bits() >> 40;
+    let (pattern, range, len) = (Pattern::Noise, (0, most - 1), most as usize);
+    let param = w.buffer(DType::I32, false, Input { pattern, range, step: 0, salt, len, tensor: None, ulps: None });
+    let pointer = w.pointers(param, number);
+    let fact = Fact::exact(0.0, (most - 1) as f64, 0);
+    let mut found = w.load(pointer, None, None, fact);
+    w.know(found, fact);
+    if w.random.chance(50) {
+        // As kernels do that trust nobody.
+        let last = w.int(most - 1);
+        found = w.binary(BinaryOp::Min, found, last)?;
+        w.know(found, fact);
+    }
+    Some(found)
 }
 
 /// The loop with the mark that asks for warps that fetch.

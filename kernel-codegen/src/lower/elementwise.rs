@@ -32,6 +32,13 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, registers);
             return Ok(());
         }
+        if self.in_words[result.index()]
+            && let ElementwiseOp::Binary { op } = op
+            && let Some(registers) = self.in_words(*op, dtype, contract, &operands)
+        {
+            self.set(result, registers);
+            return Ok(());
+        }
         if let Some(registers) = self.whole_tile(op, dtype, to, &operands) {
             self.set(result, registers);
             return Ok(());

@@ -45,6 +45,7 @@ mod tma;
 mod views;
 mod warp_groups;
 mod wgmma;
+mod words;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -203,6 +204,8 @@ struct Lower<'a, 'ctx> {
     steering: Vec<bool>,
     /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
     unseen: Vec<bool>,
+    /// Per value, whether it is computed two elements at a time.
+    in_words: Vec<bool>,
     /// Whether the kernel allocates shared memory.
     allocates: bool,
     /// Whether the kernel may begin before the launches before it have ended.
@@ -254,6 +257,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             },
             steering: steering_values(func),
             unseen: undef_lanes(func),
+            in_words: words::factors(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
             begins_early: begins_early(func),
             exchanges: Vec::new().into_iter(),

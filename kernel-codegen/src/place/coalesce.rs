@@ -237,10 +237,12 @@ pub(super) fn default_layout(
     value: ValueId,
 ) -> Result<LayoutId, CodegenError> {
     let shape = placement.shape(value);
-    let known = placement.access.iter().flatten().copied();
-    let mut alike = known.filter(|&id| placement.table.get(id).tile_shape() == shape);
-    if let Some(id) = alike.next() {
-        return Ok(id);
+    let known = placement.access.iter().enumerate().filter_map(|(op, access)| Some((op, (*access)?)));
+    let alike = known.filter(|(_, layout)| placement.table.get(*layout).tile_shape() == shape);
+    // Those of factors are for shared memory.
+    let factors: BTreeSet<usize> = placement.factors.alone.iter().map(|op| op.index()).collect();
+    if let Some((_, layout)) = alike.min_by_key(|&(op, _)| (factors.contains(&op), op)) {
+        return Ok(layout);
     }
     let numel: u32 = shape.iter().product();
     let per_thread = (numel / (placement.num_warps * WARP_SIZE)).clamp(1, 4);

@@ -175,6 +175,12 @@ fn caches_are_read_in_wide_accesses_and_spill_nothing() {
         code.assert_clean("cached");
         let narrow = |line: &&str| line.contains("`k` is accessed by") || line.contains("`v` is accessed by");
         assert_eq!(code.report.lines().find(narrow), None, "{rows} rows, pages of {page:?}");
+        // Where a block lies is known an iteration ahead, wherever that comes from.
+        assert!(
+            code.report.contains("`k` by cp.async, `v` by cp.async"),
+            "{rows} rows, pages of {page:?}: {}",
+            code.report
+        );
     }
     let Some(code) = cached(128, true, Some(64)) else { return };
     code.assert_clean("pages by tensor copies");

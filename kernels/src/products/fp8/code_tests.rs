@@ -1,6 +1,6 @@
 //! What the hardware would run.
 
-use super::kernels::{ScaledBlocksAssumed, ScaledBlocksConsts};
+use super::kernels::{ScaledBlocksAssumed, ScaledBlocksConsts, ScaledPointersAssumed, ScaledPointersConsts};
 use super::quantise::QuantiseTilesConsts;
 use crate::products::code::Code;
 use tilewright::launch::AssumedScalar;
@@ -40,5 +40,31 @@ fn quantising_reads_16_bytes_at_a_time() {
         println!("{rows} rows, square: {square}: {}", code.summary());
         code.assert_clean("quantising");
         assert_eq!(code.count(&["LDG.E"]), code.count(&["LDG.E", ".128"]), "{}", code.summary());
+    }
+}
+
+/// Through pointers, with `b` stored as its transpose: as wide copies as tensor copies make.
+#[test]
+fn pointers_copy_16_bytes_at_a_time() {
+    for ([bm, bn], stages, warps) in [([128, 128], 5, 8), ([64, 128], 6, 4)] {
+        let compiled = ScaledPointersConsts { BM: bm, BN: bn, BK: 128, GROUP: 8 }
+            .request::<F8E4M3, bf16>()
+            .assume(ScaledPointersAssumed {
+                a_column: AssumedScalar::One,
+                b_row: AssumedScalar::One,
+                c_column: AssumedScalar::One,
+                a_scale_column: AssumedScalar::One,
+                ..Default::default()
+            })
+            .num_warps(warps)
+            .num_stages(stages)
+            .compile(Target::sm_90a())
+            .expect("it compiles");
+        let Some(code) = Code::of(&compiled) else { return };
+        let what = format!("pointers, {bm} x {bn}, {warps} warps");
+        println!("{what}: {}", code.summary());
+        code.assert_clean(&what);
+        assert!(code.count(&["GMMA.64x"]) > 0 && code.count(&["LDGSTS"]) > 0, "{what}: {}", code.summary());
+        assert_eq!(code.count(&["LDGSTS"]), code.count(&["LDGSTS", ".128"]), "{what}: {}", code.summary());
     }
 }

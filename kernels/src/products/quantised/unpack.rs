@@ -13,10 +13,10 @@ pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
     scale: Tile<F, { [N] }>,
 ) -> Tile<F, { [K, N] }> {
     if F == f16 {
-        let number = bitcast::<f16>(((number & 15) | 0x6400) as i16);
+        let number = bitcast::<f16>((number as i16 & 15) | 0x6400);
         (number + bitcast::<f16>((zero | 0xe400) as i16)) as F * scale
     } else if F == bf16 {
-        let number = bitcast::<bf16>(((number & 15) | 0x4300) as i16);
+        let number = bitcast::<bf16>((number as i16 & 15) | 0x4300);
         (number + bitcast::<bf16>((zero | 0xc300) as i16)) as F * scale
     } else {
         ((number & 15) - zero) as F * scale

@@ -420,6 +420,8 @@ impl Emit<'_> {
         // Ahead of the products, so that ptxas can put the arithmetic between them.
         let mut addresses = Some(self.addresses(body, &args.iteration)?);
         let carried = self.late.as_ref().and_then(|late| late.carried);
+        let waits = self.stages > 2 && flight.is_none() && carried.is_none();
+        let only = if waits { flight::only_product(self.func, &old, found) } else { None };
         let mut next = None;
         let mut issue = |this: &mut Self| -> Result<Option<Iteration>> {
             // The slot that is written was read in the iteration before: by everybody who has not come to a barrier
@@ -430,7 +432,7 @@ impl Emit<'_> {
             let copies = |addresses| this.copies(&args.iteration, addresses, bounds, buffers, args.write);
             addresses.take().map(copies).transpose()
         };
-        if flight.is_none() && carried.is_none() {
+        if flight.is_none() && carried.is_none() && only.is_none() {
             next = issue(self)?;
         }
         for id in old {
@@ -441,7 +443,7 @@ impl Emit<'_> {
                 self.wait_for_others(end, flight)?;
                 next = issue(self)?;
             }
-            if carried == Some(id) {
+            if carried == Some(id) || only == Some(id) {
                 next = issue(self)?;
             }
         }

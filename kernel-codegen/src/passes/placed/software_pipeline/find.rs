@@ -72,6 +72,9 @@ impl Candidate {
     }
 }
 
+/// Why `cp.async` cannot copy a load.
+pub(super) const TOO_NARROW: &str = "a thread copies less than 4 bytes at once";
+
 /// What is to be done in a loop.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
@@ -420,7 +423,7 @@ impl Search<'_> {
         let width = own.vectors(LayoutDim::Axis(axis), run.min(equal).min(limit) as u32).width;
         let access = shared_access(own, &layout, bits).map_err(|_| "no layout for its slots")?;
         if width.min(access.width) * bits / 8 < MIN_COPY_BYTES {
-            return Err("a thread copies less than 4 bytes at once");
+            return Err(TOO_NARROW);
         }
         Ok(layout)
     }

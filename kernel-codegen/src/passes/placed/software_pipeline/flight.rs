@@ -129,3 +129,23 @@ fn is_inside(func: &Func, body: RegionId, id: OpId) -> bool {
     walk_region(func, body, &mut |other| inside |= other == id);
     inside
 }
+
+/// The one product among the operations of a body, if threads copy all that is copied: they do so while it runs, where it is
+/// waited for in its iteration. The slot that is written was left at the barrier that this iteration has behind it.
+pub(super) fn only_product(func: &Func, body: &[OpId], found: &Found) -> Option<OpId> {
+    let mut products = Vec::new();
+    for &id in body {
+        let operation = func.op(id);
+        products.extend(operation.op.multiplies().then_some(id));
+        for &inner in &operation.regions {
+            walk_region(func, inner, &mut |id| products.extend(func.op(id).op.multiplies().then_some(id)));
+        }
+    }
+    let by_threads = found.candidates.iter().all(|candidate| !candidate.is_tensor());
+    match *products {
+        [only] if by_threads && body.contains(&only) && matches!(func.op(only).op, Op::Gpu(GpuOp::Wgmma { .. })) => {
+            Some(only)
+        }
+        _ => None,
+    }
+}

@@ -21,6 +21,9 @@
 //! addresses another load, which feeds a product (or any, where the loop asks for stages). The memory must stay as it is
 //! while the loop runs, by the rule for everything that is fetched ahead ([`Memory::check`]), and a thread must not hold
 //! more than [`MOST_WORDS`] of them. Iterations that do not exist load nothing.
+//!
+//! What feeds a product but is too narrow for `cp.async`, as a scale of 16 bits for each column is, comes the same way:
+//! `software_pipeline` asks for that where it has found nothing else ([`narrow`]). Its latency is then that of an iteration.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +34,7 @@ use kernel_core::layout::LayoutDim;
 use kernel_core::passes::dce;
 
 use super::build::restrict;
-use super::find::{self, Memory};
+use super::find::{self, Found, Memory};
 use super::{LoopNest, MIN_STAGES, collect, stages_of};
 use crate::error::CodegenError;
 use kernel_core::backend::nvidia::Options;
@@ -69,6 +72,20 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> std::re
     Ok(())
 }
 
+/// Loads what a pipeline of a loop needs and cannot copy ahead of time, because threads take too little of it at once, into
+/// registers; returns those loads.
+///
+/// # Errors
+/// If it makes a mistake.
+pub(super) fn narrow(func: &mut Func, place: &LoopNest, found: &Found) -> Result<BTreeSet<OpId>> {
+    let refused = found.refused.iter().filter(|refused| refused.why == find::TOO_NARROW).map(|refused| refused.op);
+    let numbers = Numbers::among(func, place.id, refused);
+    if !numbers.loads.is_empty() {
+        Ahead { func, place, numbers: &numbers, out: Vec::new() }.run()?;
+    }
+    Ok(numbers.loads)
+}
+
 /// What is loaded ahead in a loop, and what has to be computed for it.
 #[derive(Default)]
 struct Numbers {
@@ -86,7 +103,7 @@ impl Numbers {
         let body = func.op(id).regions[0];
         let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
         let (memory, factors) = (Memory::of(func, body), find::factors(func, body));
-        let mut numbers = Numbers::default();
+        let mut addressing = BTreeSet::new();
         for &load in &func.region(body).ops {
             let operation = func.op(load);
             let counts = operation.results.first().is_some_and(|result| asked || factors.contains(result));
@@ -98,13 +115,24 @@ impl Numbers {
                 _ => &operation.operands[..],
             };
             let Some(origin) = search.origin(addresses, Loads::Collect) else { continue };
-            let ahead: Option<Vec<(OpId, Origin)>> =
-                origin.loads.iter().map(|&number| Some((number, search.number(number, &memory)?))).collect();
-            for (number, origin) in ahead.into_iter().flatten() {
-                numbers.loads.insert(number);
-                numbers.slice.extend(origin.ops);
-                numbers.carried.extend(origin.carried);
+            if origin.loads.iter().all(|&number| search.number(number, &memory).is_some()) {
+                addressing.extend(origin.loads);
             }
+        }
+        Numbers::among(func, id, addressing)
+    }
+
+    /// Those of some loads of a loop that can be made an iteration ahead.
+    fn among(func: &Func, id: OpId, loads: impl IntoIterator<Item = OpId>) -> Numbers {
+        let body = func.op(id).regions[0];
+        let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
+        let memory = Memory::of(func, body);
+        let mut numbers = Numbers::default();
+        for load in loads {
+            let Some(origin) = search.number(load, &memory) else { continue };
+            numbers.loads.insert(load);
+            numbers.slice.extend(origin.ops);
+            numbers.carried.extend(origin.carried);
         }
         let yields = func.yielded(body);
         let carried: Vec<ValueId> =

@@ -16,9 +16,9 @@
 //! # What is copied ahead
 //!
 //! A load of a tile (or of a tensor's block) whose addresses can be computed ahead: from values outside the loop, its
-//! counter, and carried values that themselves can be computed ahead. What is computed for that is the *slice*; it is
-//! repeated in the prologue, per iteration, and in the loop, ahead of the rest. Memory that the loop writes is not
-//! read ahead.
+//! counter, and carried values that themselves can be computed ahead, or loaded. What is computed for that is the *slice*;
+//! it is repeated in the prologue, per iteration, and in the loop, ahead of the rest. Memory that the loop writes is not
+//! read ahead. Numbers that address what a loop loads are carried values by [`indirection`].
 //!
 //! - A load that goes to shared memory as it is (for `wgmma` or `ldmatrix`) is copied there by `cp.async`, or by TMA
 //!   where it is a block of a tensor; permutations on the way become permuted views.
@@ -102,7 +102,14 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             reasons.of_loop(place.id, asked.why_one());
             continue;
         }
-        let found = find::find(func, axis, place.id, asked.by_loop);
+        let mut found = find::find(func, axis, place.id, asked.by_loop);
+        if !found.candidates.is_empty() {
+            let carried = indirection::narrow(func, &place, &found)?;
+            if !carried.is_empty() {
+                reasons.of_carried(carried);
+                found = find::find(func, axis, place.id, asked.by_loop);
+            }
+        }
         let span = func.op(place.id).span;
         let stages = match fitting_stages(func, &place, &found, target, asked) {
             Fit::All => asked.wanted,

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use kernel_core::edit::Structure;
-use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, ParamId, Span};
+use kernel_core::edit::{Structure, Uses};
+use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, Operation, ParamId, Span};
 
 use super::find::{self, Found};
 use super::flight::Flown;
@@ -38,12 +38,19 @@ impl Reasons {
         let (mut loads, mut products) = (Vec::new(), Vec::new());
         let mut pipelined = Vec::new();
         collect(func, func.body, &mut Vec::new(), &mut pipelined);
+        let uses = Uses::new(func);
+        // What the next iteration needs is fetched ahead of it.
+        let is_carried = |operation: &Operation| {
+            let users = operation.results.iter().flat_map(|&result| uses.of(result));
+            operation.results.iter().any(|&result| !uses.of(result).is_empty())
+                && users.into_iter().all(|&user| func.op(user).op == Op::Control(ControlOp::Yield))
+        };
         let is_innermost = |id: OpId| pipelined.iter().any(|place| place.id == id);
         kernel_core::edit::walk(func, &mut |id| {
             let operation = func.op(id);
             let around = structure.around(id).find(|&around| is_loop(&func.op(around).op));
             let home = Home { of: around, otherwise: otherwise(func, &structure, id, around, &is_innermost) };
-            if find::is_load(func, id) {
+            if find::is_load(func, id) && !is_carried(operation) {
                 let ty = operation.operands.first().map(|&first| func.ty(first));
                 let param = ty.and_then(|ty| ty.pointee().or_else(|| ty.descriptor()));
                 loads.extend(param.map(|param| (id, operation.span, param, home)));
@@ -70,6 +77,11 @@ impl Reasons {
             self.of_loads.insert(candidate.op, why);
         }
         self.of_loads.extend(found.refused.iter().map(|refused| (refused.op, Some(refused.why))));
+    }
+
+    /// Loads that an iteration makes for the next one.
+    pub(super) fn of_carried(&mut self, loads: impl IntoIterator<Item = OpId>) {
+        self.of_loads.extend(loads.into_iter().map(|load| (load, None)));
     }
 
     /// What became of a pipelined loop's products.
