@@ -56,6 +56,8 @@ pub fn run(binary: &Binary, test: &TestSpec, fault: u32, limit: Duration, librar
     command.args(["-c", &limited]).arg(&binary.executable).args(&test.arguments).args(["--test-threads", "2"]);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     command.env("LD_LIBRARY_PATH", libraries).env("RUST_BACKTRACE", "0").env_remove("TILEWRIGHT_FAULT");
+    // Code without the fault is not taken for code with it.
+    command.env("TILEWRIGHT_CACHE", "off");
     if fault != 0 {
         command.env("TILEWRIGHT_FAULT", fault.to_string());
     }

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`matmul`] | a matrix product, from the obvious kernel to one that is as fast as the vendor's library |
 //! | [`attention`] | attention, from three passes over the keys to two groups of warps that take turns |
+//! | [`shipping`] | programs that take compiled kernels with them, and the cache on disk |
 //! | [`conformance`] | Triton's own tests of its language, and its functions beside ours |
 
 pub mod attention;
 #[doc = include_str!("conformance.md")]
 pub mod conformance {}
 pub mod matmul;
+pub mod shipping;

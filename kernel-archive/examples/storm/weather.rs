@@ -73,14 +73,14 @@ fn entry(number: u64) -> Vec<u8> {
     (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 
-/// Reads and fills the cache until a tenth of a second is over, then says how often.
+/// Reads and fills the cache until a third of a second is over, then says how often.
 pub fn child(folder: &Path, seed: u64) -> ExitCode {
     let Ok(cache) = Cache::open(folder, LIMIT) else {
         eprintln!("the folder cannot be opened");
         return ExitCode::FAILURE;
     };
     let (mut random, start, mut hits, mut written) = (Random(seed), Instant::now(), 0, 0);
-    while start.elapsed() < Duration::from_millis(100) {
+    while start.elapsed() < Duration::from_millis(300) {
         let number = random.next() % KEYS;
         match cache.get(key(number)) {
             Some(found) if found == entry(number) => hits += 1,
@@ -97,7 +97,7 @@ pub fn child(folder: &Path, seed: u64) -> ExitCode {
             },
         }
         // As a user might.
-        if random.next() % 512 == 0 {
+        if random.next().is_multiple_of(512) {
             let _ = std::fs::remove_file(cache.path(key(random.next() % KEYS)));
         }
     }
@@ -121,7 +121,9 @@ pub fn storm(storm: &Storm, folder: &Path, child: &dyn Fn(u64) -> Command) -> Ou
         }
         // A third is killed wherever it is.
         for _ in 0..storm.processes / 3 {
-            let index = (random.next() % running.len() as u64) as usize;
+            // One of the younger ones, which has not ended yet.
+            let young = running.len() as u64 / 2 + 1;
+            let index = running.len() - 1 - (random.next() % young) as usize;
             let mut process = running.swap_remove(index);
             std::thread::sleep(Duration::from_micros(random.next() % 2000));
             let ended = process.try_wait().ok().flatten().is_some();
@@ -136,7 +138,7 @@ pub fn storm(storm: &Storm, folder: &Path, child: &dyn Fn(u64) -> Command) -> Ou
                 break;
             }
         }
-        let (ended, others) = running.into_iter().partition(|_| random.next() % 2 == 0);
+        let (ended, others) = running.into_iter().partition(|_| random.next().is_multiple_of(2));
         running = others;
         let ended: Vec<Child> = ended;
         ended.into_iter().for_each(|process| finish(process, &mut outcome));
