@@ -186,3 +186,23 @@ fn latent_attention_is_fed_and_spills_nothing() {
     code.assert_clean("latent");
     code.assert_fed("latent");
 }
+
+#[test]
+fn fused_probe() {
+    let numbers = |name: &str, default: &str| -> Vec<usize> {
+        std::env::var(name).unwrap_or(default.into()).split(',').map(|x| x.parse().unwrap()).collect()
+    };
+    let c = numbers("PROBE", "64,64,128,8,2");
+    let o = numbers("OPTIONS", "0,0,0,0");
+    let compiled =
+        super::backward::fused::kernels::AttentionFusedBackwardConsts { BM: c[1], BN: c[2], D: c[0], DV: c[0] }
+            .request::<f16>(o[0] > 0, o[1] > 0, o[1] > 0, o[2] > 0, o[3] > 0)
+            .num_warps(c[3] as u32)
+            .num_stages(c[4] as u32)
+            .compile(Target::sm_90a());
+    let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
+    std::fs::write("/tmp/bwd_probe.ptx", compiled.ptx()).unwrap();
+    println!("{}", compiled.report());
+    let Some(code) = code(&format!("fused {c:?}"), Ok(compiled), "sm_90a") else { return };
+    println!("{}", code.log);
+}
