@@ -1,6 +1,7 @@
 //! What the kernels become for a GPU, without one.
 
 use super::backward::BackwardConfig;
+use super::backward::fused::kernels::AttentionFusedBackwardConsts;
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::mla::AttentionMlaConsts;
@@ -187,22 +188,35 @@ fn latent_attention_is_fed_and_spills_nothing() {
     code.assert_fed("latent");
 }
 
+/// The kernel of all gradients of f16 in these blocks, as Hopper runs it.
+fn fused(d: usize, [block_q, block_k, warps, stages]: [usize; 4], options: [bool; 4]) -> Option<Code> {
+    let [bias, packed, cap, window] = options;
+    let compiled = AttentionFusedBackwardConsts { BM: block_q, BN: block_k, D: d, DV: d }
+        .request::<f16>(bias, packed, packed, cap, window)
+        .num_warps(warps as u32)
+        .num_stages(stages as u32)
+        .compile(Target::sm_90a());
+    code(&format!("fused {d} in {block_q} x {block_k}, {warps} warps, options {options:?}"), compiled, "sm_90a")
+}
+
 #[test]
-fn fused_probe() {
-    let numbers = |name: &str, default: &str| -> Vec<usize> {
-        std::env::var(name).unwrap_or(default.into()).split(',').map(|x| x.parse().unwrap()).collect()
-    };
-    let c = numbers("PROBE", "64,64,128,8,2");
-    let o = numbers("OPTIONS", "0,0,0,0");
-    let compiled =
-        super::backward::fused::kernels::AttentionFusedBackwardConsts { BM: c[1], BN: c[2], D: c[0], DV: c[0] }
-            .request::<f16>(o[0] > 0, o[1] > 0, o[1] > 0, o[2] > 0, o[3] > 0)
-            .num_warps(c[3] as u32)
-            .num_stages(c[4] as u32)
-            .compile(Target::sm_90a());
-    let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
-    std::fs::write("/tmp/bwd_probe.ptx", compiled.ptx()).unwrap();
-    println!("{}", compiled.report());
-    let Some(code) = code(&format!("fused {c:?}"), Ok(compiled), "sm_90a") else { return };
-    println!("{}", code.log);
+fn gradients_in_one_kernel_are_fed_and_spill_nothing() {
+    let blocks = [(64, [64, 128, 8, 2]), (64, [64, 64, 4, 2]), (128, [64, 128, 8, 2])];
+    for (d, blocks) in blocks {
+        let Some(code) = fused(d, blocks, [false; 4]) else { return };
+        code.assert_clean("fused");
+        code.assert_fed("fused");
+        // Sums leave as blocks, and vectors come with the factors.
+        let by_threads = |line: &str| line.contains("atomic `sums`") && line.contains("per thread");
+        assert!(!code.report.lines().any(by_threads), "{}", code.report);
+        let bytes = 2 * block_bytes(d, blocks) + 2 * 4 * blocks[0];
+        assert!(code.report.contains(&format!("through 2 slots of {bytes} bytes")), "{}", code.report);
+    }
+    let Some(code) = fused(128, [64, 128, 8, 2], OPTIONS[2]) else { return };
+    code.assert_clean("fused, packed, with a window");
+}
+
+/// Bytes of a block of queries of f16.
+fn block_bytes(d: usize, [block_q, ..]: [usize; 4]) -> usize {
+    2 * block_q * d
 }
