@@ -16,8 +16,32 @@ use tilewright_kernels::{Context, Table, TensorView, TensorViewMut};
 
 /// Queries, keys, warps, stages, programs per multiprocessor or 0 for one per block of queries.
 type Forward = [usize; 5];
-/// Queries and keys of programs for keys, queries and keys of those for queries, stages.
-type Backward = [usize; 5];
+/// How gradients are computed.
+#[derive(Clone, Copy)]
+enum Backward {
+    /// Queries and keys of programs for keys, queries and keys of those for queries, stages.
+    Two([usize; 5]),
+    /// Queries, keys, warps, stages of one kernel.
+    Fused([usize; 4]),
+}
+
+impl Backward {
+    fn config(self) -> BackwardConfig {
+        let ([keys_block_q, keys_block_k, queries_block_q, queries_block_k], num_warps, num_stages, fused) = match self
+        {
+            Backward::Two([a, b, c, d, stages]) => ([a, b, c, d], 8, stages, 0),
+            Backward::Fused([q, k, warps, stages]) => ([q, k, q, k], warps, stages, 1),
+        };
+        BackwardConfig { keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages, fused }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Backward::Two([a, b, c, d, stages]) => format!("{a}x{b} {c}x{d} stages={stages}"),
+            Backward::Fused([q, k, warps, stages]) => format!("fused {q}x{k} warps={warps} stages={stages}"),
+        }
+    }
+}
 
 fn forward_configs(d: usize) -> &'static [Forward] {
     match d {
@@ -27,9 +51,24 @@ fn forward_configs(d: usize) -> &'static [Forward] {
 }
 
 fn backward_configs(d: usize) -> &'static [Backward] {
+    use Backward::{Fused, Two};
     match d {
-        64 => &[[64, 128, 128, 128, 2], [64, 128, 128, 64, 2], [64, 128, 128, 64, 3]],
-        _ => &[[64, 128, 128, 64, 2], [32, 128, 128, 64, 2], [32, 128, 128, 32, 2]],
+        64 => &[
+            Fused([64, 128, 8, 2]),
+            Fused([64, 128, 8, 3]),
+            Fused([64, 64, 4, 2]),
+            Fused([128, 64, 4, 2]),
+            Two([64, 128, 128, 128, 2]),
+            Two([64, 128, 128, 64, 2]),
+            Two([64, 128, 128, 64, 3]),
+        ],
+        _ => &[
+            Fused([64, 128, 8, 2]),
+            Fused([64, 64, 4, 2]),
+            Two([64, 128, 128, 64, 2]),
+            Two([32, 128, 128, 64, 2]),
+            Two([32, 128, 128, 32, 2]),
+        ],
     }
 }
 
@@ -160,16 +199,15 @@ fn backward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
     })?;
     let [dq, dk, dv] = gradients.map(|rows| output::<T>(&device, size.len(), rows));
     let (dq, dk, dv) = (&dq?, &dk?, &dv?);
-    let workspace = std::cell::RefCell::new(device.zeros::<f32>(2 * size.heads * size.length)?);
+    // Sums of gradients of queries too, for one kernel.
+    let rows = 2 + size.d.next_multiple_of(4);
+    let workspace = std::cell::RefCell::new(device.zeros::<f32>(rows * size.heads * size.length)?);
     let (workspace, passed) = (&workspace, &passed);
 
     let mut ours = Contender::ours();
-    for &[keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_stages] in backward_configs(size.d) {
-        let config =
-            BackwardConfig { keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps: 8, num_stages };
-        let cx = context::<T, _>(&device, size, config);
-        let blocks = format!("{keys_block_q}x{keys_block_k} {queries_block_q}x{queries_block_k}");
-        ours.config(format!("{blocks} stages={num_stages}"), move |_| {
+    for &backward in backward_configs(size.d) {
+        let cx = context::<T, _>(&device, size, backward.config());
+        ours.config(backward.name(), move |_| {
             let rows = [1, size.heads, size.length];
             let saved = Saved {
                 q: TensorView::new(q.view()?, shape(size))?,
@@ -183,7 +221,8 @@ fn backward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
             };
             let (mut dq, mut dk, mut dv) = (dq.lock(), dk.lock(), dv.lock());
             let mut workspace = workspace.borrow_mut();
-            let workspace = TensorViewMut::new(&mut *workspace, [2, 1, size.heads, size.length])?;
+            let workspace =
+                TensorViewMut::new(&mut *workspace, [2 + size.d.next_multiple_of(4), 1, size.heads, size.length])?;
             let to = |x| TensorViewMut::new(x, shape(size));
             let (dq, dk, dv) = (to(dq.view()?)?, to(dk.view()?)?, to(dv.view()?)?);
             Ok(attention::backward_into(&cx, saved, &options(size), workspace, dq, dk, dv)?)

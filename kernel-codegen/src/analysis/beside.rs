@@ -40,7 +40,9 @@ pub(crate) fn computed_beside(func: &Func, region: RegionId, wait: OpId) -> Vec<
         let uses = |id: &OpId| func.op(*id).operands.contains(&value);
         !inner.iter().any(uses)
     };
-    let values = inner.iter().flat_map(|&id| func.op(id).results.iter().copied());
+    // What a product makes is there behind its own wait only.
+    let computed = inner.iter().filter(|&&id| !func.op(id).op.multiplies());
+    let values = computed.flat_map(|&id| func.op(id).results.iter().copied());
     let values: Vec<ValueId> = values.filter(|&value| is_float(func, value) && needed(value)).collect();
     let few: Vec<ValueId> = values.iter().copied().filter(|&value| words(func, value) <= FEW).collect();
     match few.is_empty() && values.iter().map(|&value| words(func, value)).sum::<u32>() <= MOST {

@@ -1,5 +1,6 @@
 //! Facts about values and memory that placement, passes and lowering rely on.
 
+pub(crate) mod addresses;
 pub(crate) mod allocation;
 pub mod axis;
 pub(crate) mod banks;

@@ -47,7 +47,7 @@ mod warp_groups;
 mod wgmma;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::{
@@ -64,6 +64,7 @@ use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
 use kernel_llvm::{AsmEffects, KernelBounds, mark_flushing, mark_kernel, new_module};
 
+use crate::analysis::addresses::computed_in_iterations;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
 use crate::analysis::control::steering_values;
@@ -172,6 +173,8 @@ struct Products<'a, 'ctx> {
     /// The left factors that have to be held, and what the loops around here hold.
     held_factors: HeldFactors,
     held: Held<'ctx>,
+    /// Those that compute where their factors lie in each iteration.
+    addressed_here: BTreeSet<OpId>,
 }
 
 /// What is known of checks that can fail.
@@ -254,6 +257,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 unfilled: Vec::new(),
                 held_factors: HeldFactors::new(func),
                 held: Held::new(),
+                addressed_here: computed_in_iterations(func),
             },
             steering: steering_values(func),
             unseen: undef_lanes(func),

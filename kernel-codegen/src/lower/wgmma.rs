@@ -216,7 +216,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let ir = &self.ir;
         let start = self.shared_address(ir.add(self.view(view), own));
         let start = ir.pointer_to_int(start, ir.int_type(32));
-        let start = ir.lshr(ir.and(start, ir.i32(0x3_ffff)), ir.i32(ADDRESS_SHIFT));
+        let mut start = ir.lshr(ir.and(start, ir.i32(0x3_ffff)), ir.i32(ADDRESS_SHIFT));
+        let made = operation.results.first().and_then(|&result| self.func.defining_op(result));
+        if made.is_some_and(|id| self.products.addressed_here.contains(&id)) {
+            // What LLVM knows nothing about stays in the loop, and so does what is added to it.
+            start = ir.int(
+                ir.asm(&[ir.int_type(32).into()], "mov.b32 $0, $1;", "=r,r", &[start.into()], AsmEffects::Ordered)[0],
+            );
+        }
         let start = ir.resize(start, ir.int_type(64), false);
         let first = ir.or(start, ir.i64(operand.descriptor() as i64));
         Ok(Described { operand, first })

@@ -1,6 +1,7 @@
 //! What the kernels become for a GPU, without one.
 
 use super::backward::BackwardConfig;
+use super::backward::fused::kernels::AttentionFusedBackwardConsts;
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::mla::AttentionMlaConsts;
@@ -194,4 +195,37 @@ fn latent_attention_is_fed_and_spills_nothing() {
     let Some(code) = code("latent", compiled, "sm_90a") else { return };
     code.assert_clean("latent");
     code.assert_fed("latent");
+}
+
+/// The kernel of all gradients of f16 in these blocks, as Hopper runs it.
+fn fused(d: usize, [block_q, block_k, warps, stages]: [usize; 4], options: [bool; 4]) -> Option<Code> {
+    let [bias, packed, cap, window] = options;
+    let compiled = AttentionFusedBackwardConsts { BM: block_q, BN: block_k, D: d, DV: d }
+        .request::<f16>(bias, packed, packed, cap, window)
+        .num_warps(warps as u32)
+        .num_stages(stages as u32)
+        .compile(Target::sm_90a());
+    code(&format!("fused {d} in {block_q} x {block_k}, {warps} warps, options {options:?}"), compiled, "sm_90a")
+}
+
+#[test]
+fn gradients_in_one_kernel_are_fed_and_spill_nothing() {
+    let blocks = [(64, [64, 128, 8, 2]), (64, [64, 64, 4, 2]), (128, [64, 128, 8, 2])];
+    for (d, blocks) in blocks {
+        let Some(code) = fused(d, blocks, [false; 4]) else { return };
+        code.assert_clean("fused");
+        code.assert_fed("fused");
+        // Sums leave as blocks, and vectors come with the factors.
+        let by_threads = |line: &str| line.contains("atomic `sums`") && line.contains("per thread");
+        assert!(!code.report.lines().any(by_threads), "{}", code.report);
+        let bytes = 2 * block_bytes(d, blocks) + 2 * 4 * blocks[0];
+        assert!(code.report.contains(&format!("through 2 slots of {bytes} bytes")), "{}", code.report);
+    }
+    let Some(code) = fused(128, [64, 128, 8, 2], OPTIONS[2]) else { return };
+    code.assert_clean("fused, packed, with a window");
+}
+
+/// Bytes of a block of queries of f16.
+fn block_bytes(d: usize, [block_q, ..]: [usize; 4]) -> usize {
+    2 * block_q * d
 }

@@ -48,7 +48,9 @@ mod shape;
 #[cfg(test)]
 mod variants;
 
-pub use backward::{BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed};
+pub use backward::{
+    BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed, backward_workspace,
+};
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use merge::{merge, merge_into, merge_states};
 pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into};

@@ -16,6 +16,7 @@ pub struct Attention {
     pub(super) soft_cap: Option<f64>,
     pub(super) left: Option<usize>,
     pub(super) right: Option<usize>,
+    pub(super) deterministic: bool,
 }
 
 /// The most queries or keys of a sequence, so that sums of places and windows are numbers.
@@ -38,6 +39,11 @@ impl Attention {
     /// What scores are multiplied by: `1 / sqrt(d)` if nothing is said.
     pub fn scale(self, scale: f64) -> Self {
         Attention { scale: Some(scale), ..self }
+    }
+
+    /// Two runs give the same bits. Only [`backward`](super::backward) has a faster way that does not promise that.
+    pub fn deterministic(self) -> Self {
+        Attention { deterministic: true, ..self }
     }
 
     /// The same, if a scale was given.

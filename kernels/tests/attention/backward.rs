@@ -5,17 +5,17 @@ use tilewright_kernels::attention::{self, BackwardConfig, Saved, SavedPacked};
 use tilewright_kernels::{Context, Table, Tensor};
 
 /// What a backward pass is given, and the same as f64.
-struct Given<T: Real> {
-    inputs: Inputs<T>,
-    out: Tensor<T, 4>,
-    lse: Tensor<f32, 3>,
-    dout: Tensor<T, 4>,
-    dlse: Option<Tensor<f32, 3>>,
-    up: Upstream,
+pub(super) struct Given<T: Real> {
+    pub(super) inputs: Inputs<T>,
+    pub(super) out: Tensor<T, 4>,
+    pub(super) lse: Tensor<f32, 3>,
+    pub(super) dout: Tensor<T, 4>,
+    pub(super) dlse: Option<Tensor<f32, 3>>,
+    pub(super) up: Upstream,
 }
 
 impl<T: Real> Given<T> {
-    fn new(cx: &Context, case: &Case, dlse: bool) -> Result<Self, Error> {
+    pub(super) fn new(cx: &Context, case: &Case, dlse: bool) -> Result<Self, Error> {
         let inputs = Inputs::<T>::new(cx, case, case.keys as u64);
         let want = expected::<T>(case, &inputs.reals);
         let mut random = Random::new(77);
@@ -35,7 +35,7 @@ impl<T: Real> Given<T> {
         Ok(Given { inputs, out, lse, dout, dlse, up })
     }
 
-    fn saved(&self) -> Saved<'_, T> {
+    pub(super) fn saved(&self) -> Saved<'_, T> {
         Saved {
             q: self.inputs.q.view(),
             k: self.inputs.k.view(),
@@ -49,7 +49,7 @@ impl<T: Real> Given<T> {
     }
 }
 
-fn check<T: Real>(cx: &Context, case: Case, dlse: bool) -> Result<(), Error> {
+pub(super) fn check<T: Real>(cx: &Context, case: Case, dlse: bool) -> Result<(), Error> {
     let given = Given::<T>::new(cx, &case, dlse)?;
     let want = expected_gradients::<T>(&case, &given.inputs.reals, &given.up);
     let got = attention::backward(cx, given.saved(), &case.options())?;
@@ -151,49 +151,50 @@ fn gradients_are_those_of_finite_differences() {
 
 #[test]
 fn gradients_of_packed_sequences() {
-    on_every_device(|cx| {
-        // One batch of two sequences, and the same packed.
-        let case = Case { batch: 1, heads: 2, kv_heads: 1, queries: 20, keys: 35, causal: true, ..PLAIN };
-        let other = Case { queries: 40, keys: 33, ..case };
-        let (first, second) = (Given::<f32>::new(cx, &case, false)?, Given::<f32>::new(cx, &other, false)?);
-        let join = |a: &Tensor<f32, 4>, b: &Tensor<f32, 4>| -> Result<Tensor<f32, 3>, Error> {
-            let [_, heads, rows, d] = a.shape();
-            let mut all = a.view().permute([0, 2, 1, 3])?.to_vec()?;
-            all.extend(b.view().permute([0, 2, 1, 3])?.to_vec()?);
-            Tensor::upload(cx.device(), &all, [rows + b.shape()[2], heads, d])
-        };
-        let (q, k) = (join(&first.inputs.q, &second.inputs.q)?, join(&first.inputs.k, &second.inputs.k)?);
-        let (v, out) = (join(&first.inputs.v, &second.inputs.v)?, join(&first.out, &second.out)?);
-        let dout = join(&first.dout, &second.dout)?;
-        let (a, b) = (first.lse.to_vec()?, second.lse.to_vec()?);
-        let lse = [&a[..20], &b[..40], &a[20..], &b[40..]].concat();
-        let lse = Tensor::upload(cx.device(), &lse, [2, 60])?;
-        let q_starts = Tensor::upload(cx.device(), &[0, 20, 60], [3])?;
-        let k_starts = Tensor::upload(cx.device(), &[0, 35, 68], [3])?;
-        let saved = SavedPacked {
-            q: q.view(),
-            k: k.view(),
-            v: v.view(),
-            out: out.view(),
-            lse: lse.view(),
-            dout: dout.view(),
-            q_starts: q_starts.view(),
-            k_starts: k_starts.view(),
-            longest: 40,
-            longest_keys: 35,
-        };
-        let got = attention::backward_packed(cx, saved, &case.options())?;
-        for (given, case, q_rows, k_rows) in [(&first, case, 0..20, 0..35), (&second, other, 20..60, 35..68)] {
-            let want = expected_gradients::<f32>(&case, &given.inputs.reals, &given.up);
-            let part = |x: &Tensor<f32, 3>, rows: std::ops::Range<usize>| {
-                x.view().narrow(0, rows)?.permute([1, 0, 2])?.to_vec()
-            };
-            assert_close("dq", &part(&got.dq, q_rows)?, &want.dq, |at, _| want.dq_bounds[at]);
-            assert_close("dk", &part(&got.dk, k_rows.clone())?, &want.dk, |at, _| want.dk_bounds[at]);
-            assert_close("dv", &part(&got.dv, k_rows)?, &want.dv, |at, _| want.dv_bounds[at]);
-        }
-        Ok(())
-    });
+    on_every_device(check_packed::<f32>);
+}
+
+/// Gradients of one batch of two sequences, and of the same packed.
+pub(super) fn check_packed<T: Real>(cx: &Context) -> Result<(), Error> {
+    let case = Case { batch: 1, heads: 2, kv_heads: 1, queries: 20, keys: 35, causal: true, ..PLAIN };
+    let other = Case { queries: 40, keys: 33, ..case };
+    let (first, second) = (Given::<T>::new(cx, &case, false)?, Given::<T>::new(cx, &other, false)?);
+    let join = |a: &Tensor<T, 4>, b: &Tensor<T, 4>| -> Result<Tensor<T, 3>, Error> {
+        let [_, heads, rows, d] = a.shape();
+        let mut all = a.view().permute([0, 2, 1, 3])?.to_vec()?;
+        all.extend(b.view().permute([0, 2, 1, 3])?.to_vec()?);
+        Tensor::upload(cx.device(), &all, [rows + b.shape()[2], heads, d])
+    };
+    let (q, k) = (join(&first.inputs.q, &second.inputs.q)?, join(&first.inputs.k, &second.inputs.k)?);
+    let (v, out) = (join(&first.inputs.v, &second.inputs.v)?, join(&first.out, &second.out)?);
+    let dout = join(&first.dout, &second.dout)?;
+    let (a, b) = (first.lse.to_vec()?, second.lse.to_vec()?);
+    let lse = [&a[..20], &b[..40], &a[20..], &b[40..]].concat();
+    let lse = Tensor::upload(cx.device(), &lse, [2, 60])?;
+    let q_starts = Tensor::upload(cx.device(), &[0, 20, 60], [3])?;
+    let k_starts = Tensor::upload(cx.device(), &[0, 35, 68], [3])?;
+    let saved = SavedPacked {
+        q: q.view(),
+        k: k.view(),
+        v: v.view(),
+        out: out.view(),
+        lse: lse.view(),
+        dout: dout.view(),
+        q_starts: q_starts.view(),
+        k_starts: k_starts.view(),
+        longest: 40,
+        longest_keys: 35,
+    };
+    let got = attention::backward_packed(cx, saved, &case.options())?;
+    for (given, case, q_rows, k_rows) in [(&first, case, 0..20, 0..35), (&second, other, 20..60, 35..68)] {
+        let want = expected_gradients::<T>(&case, &given.inputs.reals, &given.up);
+        let part =
+            |x: &Tensor<T, 3>, rows: std::ops::Range<usize>| x.view().narrow(0, rows)?.permute([1, 0, 2])?.to_vec();
+        assert_close("dq", &part(&got.dq, q_rows)?, &want.dq, |at, _| want.dq_bounds[at]);
+        assert_close("dk", &part(&got.dk, k_rows.clone())?, &want.dk, |at, _| want.dk_bounds[at]);
+        assert_close("dv", &part(&got.dv, k_rows)?, &want.dv, |at, _| want.dv_bounds[at]);
+    }
+    Ok(())
 }
 
 /// The blocks that the GPU takes, and two runs that give the same bits.
@@ -209,6 +210,7 @@ fn gradients_in_blocks_of_other_sizes() {
             queries_block_k: 16,
             num_warps: 8,
             num_stages: 2,
+            fused: 0,
         };
         table.insert(cx.device().name(), f16::ELEMENT, &[16, 130, 140], config);
         let cx = &cx.clone().with_table(table);

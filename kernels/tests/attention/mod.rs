@@ -1,4 +1,5 @@
 mod backward;
 mod forward;
+mod fused;
 mod reference;
 mod serving;

@@ -54,6 +54,7 @@ const WITHOUT_RESULT: &[&str] = &[
     "R2UR",
     "R2B",
     "RED",
+    "REDG",
     "RET",
     "S2UR",
     "ST",

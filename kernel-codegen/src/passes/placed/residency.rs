@@ -18,8 +18,8 @@
 //! registers, spills 564 bytes with room for two programs, and nothing with 216. Loops that only multiply keep
 //! the tensor cores busy by themselves.
 
-use kernel_core::edit::walk;
-use kernel_core::ir::{Func, GpuOp, Op};
+use kernel_core::edit::Uses;
+use kernel_core::ir::{Func, GpuOp, Op, OpId, Region};
 use kernel_core::target::{GROUP_WARPS, Target};
 
 use crate::analysis::exchange::Threads;
@@ -72,9 +72,22 @@ fn share_out(func: &mut Func, target: Target) -> Option<()> {
     Some(())
 }
 
-/// Whether all products are waited for where they are computed with, and none is left in flight for the next.
+/// Whether something in the loops of the products looks at what they give: others only multiply, with products in flight.
 fn computes(func: &Func) -> bool {
-    let mut stays = false;
-    walk(func, &mut |id| stays |= matches!(func.op(id).op, Op::Gpu(GpuOp::WgmmaWait { pending: 1.. })));
-    !stays
+    let users = Uses::new(func);
+    let of_kind = |id: OpId, wanted: &dyn Fn(&GpuOp) -> bool| matches!(&func.op(id).op, Op::Gpu(op) if wanted(op));
+    let in_flight = |region: &Region| {
+        region.ops.iter().any(|&id| of_kind(id, &|op| matches!(op, GpuOp::WgmmaWait { pending: 1.. })))
+    };
+    let goes_on = |user: OpId| {
+        func.op(user).op.is_terminator()
+            || of_kind(user, &|op| matches!(op, GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }))
+    };
+    let looks = |region: &Region| {
+        let waits = region.ops.iter().filter(|&&id| of_kind(id, &|op| matches!(op, GpuOp::WgmmaWait { .. })));
+        waits.flat_map(|&id| &func.op(id).results).any(|&value| users.of(value).iter().any(|&user| !goes_on(user)))
+    };
+    let multiplies =
+        |region: &Region| region.ops.iter().any(|&id| of_kind(id, &|op| matches!(op, GpuOp::Wgmma { .. })));
+    func.regions.iter().all(|region| !in_flight(region) || (multiplies(region) && looks(region)))
 }

@@ -142,6 +142,7 @@ impl Tensors {
     /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or stored to at one place, and
     /// there in loops of which the kernel says that their iterations do not depend on each other. Copies to memory
     /// end in any order, so that of two iterations that store to the same elements either might have the last word.
+    /// Of reductions none has: they give the same in any order.
     fn fit(&self, func: &Func, param: ParamId) -> bool {
         let own: Vec<_> = self.ops.iter().filter(|(of, ..)| *of == param).collect();
         let carried = |around: &[EnclosingRegion]| around.iter().all(|site| carries_phases(func, *site));
@@ -151,11 +152,12 @@ impl Tensors {
             [] => false,
             [(_, id, around)] if !only_loads => {
                 let operation = func.op(*id);
-                let possible = match &operation.op {
-                    Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
-                    op => *op == Op::Desc(DescOp::DescStore),
-                };
-                possible && carried(around) && apart(func, &operation.operands[2..], around)
+                carried(around)
+                    && match &operation.op {
+                        // Which block is added first does not matter.
+                        Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
+                        op => *op == Op::Desc(DescOp::DescStore) && apart(func, &operation.operands[2..], around),
+                    }
             }
             _ => only_loads,
         }

@@ -8,15 +8,17 @@ use tilewright::prelude::*;
 ///
 /// The grid is `[blocks of queries, heads, batches]`; packed sequences are one batch here.
 #[kernel]
-pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const DV: usize>(
+pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D: usize, const DV: usize>(
     out: Ptr<T>,
     dout: Ptr<T>,
     lse: Ptr<f32>,
     dlse: Option<Ptr<f32>>,
     deltas: PtrMut<f32>,
     logs: PtrMut<f32>,
+    sums: Option<PtrMut<f32>>,
     queries: i32,
     columns: i32,
+    width: i32,
     out_batch: i64,
     out_head: i64,
     out_row: i64,
@@ -45,6 +47,11 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const DV
     let at = (batch * num_programs(1) as i64 + head) * queries as i64;
     store(deltas + at + row, delta, mask = mask);
     store(logs + at + row, log, mask = mask);
+    if let Some(sums) = sums {
+        let column = arange(0, D);
+        let rows = (at + row as i64)[(.., None)] * width as i64;
+        store(sums + rows + column, zeros([BM, D]), mask = mask[(.., None)] & (column < width));
+    }
 }
 
 /// Gradients of a block of keys and values: a program takes the queries that see it, of all heads of its group.

@@ -1,5 +1,6 @@
 //! Gradients of attention.
 
+pub(super) mod fused;
 pub(super) mod kernels;
 
 use super::forward::{Starts, one_batch, one_batch_mut};
@@ -8,7 +9,7 @@ use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
-use tilewright::launch::MaybeView;
+use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, TensorDesc};
 
@@ -27,6 +28,9 @@ config! {
         pub num_warps,
         /// Blocks that are on their way at once.
         pub num_stages,
+        /// 1 for one kernel in the blocks of that for keys, which adds up gradients of queries in memory; 0 for two. Where that
+        /// is said to be [`deterministic`](Attention::deterministic), or dtypes have other than 16 bits, there are two.
+        pub fused,
     }
 }
 
@@ -45,7 +49,7 @@ impl BackwardConfig {
                 (_, 32) if d <= 64 => [32, 32, 32, 32, 8, 2],
                 _ => [16, 32, 32, 16, 8, 1],
             };
-        BackwardConfig { keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages }
+        BackwardConfig { keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages, fused: 0 }
     }
 }
 
@@ -84,9 +88,12 @@ pub struct Gradients<T: DType, const R: usize> {
 /// The gradients of [`forward`](super::forward): with `p` the weights, `dp = dout v^T` and
 /// `ds = p * (dp - rowsum(out * dout) + dlse)`, they are `dv = p^T dout`, `dk = scale * ds^T q` and `dq = scale * ds k`.
 ///
-/// Weights are computed again from `lse`. Gradients of keys and values are the sums over the heads of a group. Nothing is
-/// added up in an order that may change: two runs give the same bits. It allocates the results, and
-/// [`backward_into`]'s workspace.
+/// Weights are computed again from `lse`. Gradients of keys and values are the sums over the heads of a group. It allocates
+/// the results, and [`backward_into`]'s workspace.
+///
+/// Two kernels add up everything in one order: two runs give the same bits. One kernel, where [`BackwardConfig::fused`] asks
+/// for it, computes less, and adds gradients of queries in memory in an order that may change with each run, in f32 and before
+/// they are rounded. [`Attention::deterministic`] rules it out.
 ///
 /// # Numerics
 ///
@@ -98,20 +105,19 @@ pub struct Gradients<T: DType, const R: usize> {
 /// As [`forward`](super::forward).
 pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention) -> Result<Gradients<T, 4>> {
     Problem::of(&saved.q, &saved.k, &saved.v)?;
-    let [batch, heads, queries, _] = saved.q.shape();
     let mut gradients = Gradients {
         dq: Tensor::zeros(cx.device(), saved.q.shape())?,
         dk: Tensor::zeros(cx.device(), saved.k.shape())?,
         dv: Tensor::zeros(cx.device(), saved.v.shape())?,
     };
-    let mut workspace = Tensor::zeros(cx.device(), [2, batch, heads, queries])?;
+    let mut workspace = Tensor::zeros(cx.device(), backward_workspace(cx, &saved, options)?)?;
     let Gradients { dq, dk, dv } = &mut gradients;
     backward_into(cx, saved, options, &mut workspace, dq, dk, dv)?;
     Ok(gradients)
 }
 
-/// [`backward`], into tensors of the shapes of `q`, `k` and `v`. `workspace` is `[2, batch, heads, queries]`, without gaps;
-/// what it holds does not matter.
+/// [`backward`], into tensors of the shapes of `q`, `k` and `v`. `workspace` is without gaps; what it holds does not matter.
+/// Its shape is `[2, batch, heads, queries]`, or that of [`backward_workspace`], which one kernel for all gradients needs.
 ///
 /// # Errors
 ///
@@ -126,6 +132,18 @@ pub fn backward_into<'b, T: Float>(
     dv: impl Into<TensorViewMut<'b, T, 4>>,
 ) -> Result<()> {
     launch(cx, saved, None, options, workspace.into(), [dq.into(), dk.into(), dv.into()])
+}
+
+/// The shape of the workspace with which [`backward_into`] does what the configuration says: `[n, batch, heads, queries]`, with
+/// 2 for `n` where two kernels are to run, and `d` more, rounded up to a multiple of 4, where it is one.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward).
+pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options: &Attention) -> Result<[usize; 4]> {
+    let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
+    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], is_plain(saved, options, false))?;
+    Ok(problem.workspace(fused::is_chosen::<T>(&config, options)))
 }
 
 /// What [`forward_packed`](super::forward_packed) read and gave, and the gradient of its result, with the shapes that it
@@ -165,7 +183,7 @@ pub fn backward_packed<T: Float>(
     options: &Attention,
 ) -> Result<Gradients<T, 3>> {
     let (q, k, v) = (one_batch(&saved.q)?, one_batch(&saved.k)?, one_batch(&saved.v)?);
-    Problem::of(&q, &k, &v)?;
+    let problem = Problem::of(&q, &k, &v)?;
     let [tokens, heads, _] = saved.q.shape();
     check::shape("lse", saved.lse.shape(), [heads, tokens])?;
     let mut gradients = Gradients {
@@ -173,11 +191,13 @@ pub fn backward_packed<T: Float>(
         dk: Tensor::zeros(cx.device(), saved.k.shape())?,
         dv: Tensor::zeros(cx.device(), saved.v.shape())?,
     };
-    let mut workspace = Tensor::zeros(cx.device(), [2, 1, heads, tokens])?;
     let starts = Starts { q: saved.q_starts, k: saved.k_starts, longest: saved.longest };
     let lse = saved.lse.reshape([1, heads, tokens])?;
     let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
     let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
+    let longest = [saved.longest.min(tokens), saved.longest_keys.min(problem.keys)];
+    let config = choose::<T>(cx, &problem, longest, is_plain(&dense, options, true))?;
+    let mut workspace = Tensor::zeros(cx.device(), problem.workspace(fused::is_chosen::<T>(&config, options)))?;
     let Gradients { dq, dk, dv } = &mut gradients;
     let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
     launch(cx, dense, Some((starts, saved.longest_keys)), options, workspace.view_mut(), into)?;
@@ -211,7 +231,11 @@ fn launch<T: Float>(
     check::shape("out", saved.out.shape(), [batch, heads, queries, d_values])?;
     check::shape("dout", saved.dout.shape(), [batch, heads, queries, d_values])?;
     check::shape("lse", saved.lse.shape(), [batch, heads, queries])?;
-    check::shape("workspace", workspace.shape(), [2, batch, heads, queries])?;
+    let room = workspace.shape()[0];
+    if room != problem.workspace(true)[0] {
+        check::shape("workspace", workspace.shape(), problem.workspace(false))?;
+    }
+    check::shape("workspace", workspace.shape(), [room, batch, heads, queries])?;
     for (name, given, wanted) in [("dq", &dq, &saved.q), ("dk", &dk, &saved.k), ("dv", &dv, &saved.v)] {
         check::shape(name, given.shape(), wanted.shape())?;
         contiguous_last(name, &given.as_view())?;
@@ -229,38 +253,71 @@ fn launch<T: Float>(
     let places = Places::of(options, d)?;
     let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
     let (sequences, longest) = problem.sequences(&starts)?;
-    let window = places.left.is_some();
-    let plain = saved.bias.is_none() && options.soft_cap.is_none() && !(starts.is_some() && window);
     let keys = longest_keys.min(problem.keys);
-    let config = cx.config(T::ELEMENT, &[d, longest, keys], || {
-        let capability = cx.device().compute_capability();
-        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(d.max(d_values)), plain)
-    })?;
+    let config = choose::<T>(cx, &problem, [longest, keys], is_plain(&saved, options, starts.is_some()))?;
     if heads == 0 || sequences == 0 {
         return Ok(());
     }
-    let (mut logs, mut deltas) = halves(workspace)?;
-    prepare(cx, &problem, &saved, logs.reborrow(), deltas.reborrow())?;
+    let fused = fused::is_chosen::<T>(&config, options) && room > 2;
+    let Room { mut logs, mut deltas, mut sums } = Room::of(workspace, &problem)?;
+    let cleared = if fused { sums.as_mut().map(TensorViewMut::reborrow) } else { None };
+    prepare(cx, &problem, &saved, [logs.reborrow(), deltas.reborrow()], cleared)?;
     let soft_cap = options.soft_cap;
     let launch = Launch { problem, places, soft_cap, config, saved, starts, sequences, queries: longest, keys };
+    if let Some(sums) = sums.filter(|_| fused) {
+        return launch.fused(cx, logs.as_view(), deltas.as_view(), sums, [dq, dk, dv]);
+    }
     launch.keys(cx, logs.as_view(), deltas.as_view(), dk, dv)?;
     launch.queries(cx, logs.as_view(), deltas.as_view(), dq)
 }
 
-/// A workspace as two tensors.
-fn halves(workspace: TensorViewMut<'_, f32, 4>) -> Result<(TensorViewMut<'_, f32, 3>, TensorViewMut<'_, f32, 3>)> {
-    let [_, batch, heads, queries] = workspace.shape();
-    let (first, second) = workspace.elements().split_at_mut(batch * heads * queries)?;
-    let shape = [batch, heads, queries];
-    Ok((TensorViewMut::new(first, shape)?, TensorViewMut::new(second, shape)?))
+/// Whether there is no bias, no soft cap and no window over packed sequences.
+fn is_plain<T: DType>(saved: &Saved<'_, T>, options: &Attention, packed: bool) -> bool {
+    saved.bias.is_none() && options.soft_cap.is_none() && !(packed && options.left.is_some())
+}
+
+/// The configuration for sequences of at most so many queries and keys.
+fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], plain: bool) -> Result<BackwardConfig> {
+    cx.config(T::ELEMENT, &[problem.d, longest[0], longest[1]], || {
+        let capability = cx.device().compute_capability();
+        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), plain)
+    })
+}
+
+impl Problem {
+    /// The shape of the workspace of two kernels or one.
+    fn workspace(&self, fused: bool) -> [usize; 4] {
+        let sums = if fused { fused::width(self) } else { 0 };
+        [2 + sums, self.batch, self.heads, self.queries]
+    }
+}
+
+/// A workspace as tensors.
+struct Room<'a> {
+    logs: TensorViewMut<'a, f32, 3>,
+    deltas: TensorViewMut<'a, f32, 3>,
+    /// Sums of gradients of queries, where there is room. They come first: their rows begin at multiples of 16 bytes.
+    sums: Option<TensorViewMut<'a, f32, 4>>,
+}
+
+impl<'a> Room<'a> {
+    fn of(workspace: TensorViewMut<'a, f32, 4>, problem: &Problem) -> Result<Self> {
+        let [rows, batch, heads, queries] = workspace.shape();
+        let (shape, each) = ([batch, heads, queries], batch * heads * queries);
+        let (sums, rest) = workspace.elements().split_at_mut((rows - 2) * each)?;
+        let (logs, deltas) = rest.split_at_mut(each)?;
+        let wide = [batch, heads, queries, fused::width(problem)];
+        let sums = if rows > 2 { Some(TensorViewMut::new(sums, wide)?) } else { None };
+        Ok(Room { logs: TensorViewMut::new(logs, shape)?, deltas: TensorViewMut::new(deltas, shape)?, sums })
+    }
 }
 
 fn prepare<T: Float>(
     cx: &Context,
     problem: &Problem,
     saved: &Saved<'_, T>,
-    logs: TensorViewMut<'_, f32, 3>,
-    deltas: TensorViewMut<'_, f32, 3>,
+    [logs, deltas]: [TensorViewMut<'_, f32, 3>; 2],
+    sums: Option<TensorViewMut<'_, f32, 4>>,
 ) -> Result<()> {
     let Problem { batch, heads, queries, dv, .. } = *problem;
     if logs.is_empty() {
@@ -268,10 +325,10 @@ fn prepare<T: Float>(
     }
     let (out, dout) = (problem.last_contiguous("out", &saved.out)?, problem.last_contiguous("dout", &saved.dout)?);
     let (lse, dlse) = (saved.lse.strides(), saved.dlse.map_or([0; 3], |dlse| dlse.strides()));
-    let columns = tile_dim(dv);
+    let (columns, width) = (tile_dim(dv), fused::width(problem));
     // 32 elements a thread.
-    let rows = 4096 / columns;
-    AttentionDeltasConsts { BM: rows, DV: columns }
+    let rows = 4096 / columns.max(tile_dim(width));
+    AttentionDeltasConsts { BM: rows, D: tile_dim(width), DV: columns }
         .call(
             saved.out.elements(),
             saved.dout.elements(),
@@ -279,8 +336,10 @@ fn prepare<T: Float>(
             MaybeView::from(saved.dlse.map(|dlse| dlse.elements())),
             deltas.elements(),
             logs.elements(),
+            MaybeViewMut::from(sums.map(TensorViewMut::elements)),
             check::size("q", queries)?,
             check::size("v", dv)?,
+            check::size("q", width)?,
             out[0],
             out[1],
             out[2],

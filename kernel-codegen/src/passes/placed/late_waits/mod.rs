@@ -98,9 +98,15 @@ pub(crate) fn wait_late(
     may_cross: &dyn Fn(&Func, OpId) -> bool,
 ) -> Result<Option<Applied>> {
     let at_once = room::registers(func, owner, &Applied::default());
-    let limit = room.limit(at_once + BESIDE_TILES).saturating_sub(BESIDE_TILES).max(at_once);
-    let mut styles =
-        [(true, true), (false, true), (true, false)].map(|(inside, across)| Style { inside, across }).into_iter();
+    let limit = room.limit(at_once + BESIDE_TILES).saturating_sub(BESIDE_TILES);
+    // Where there is hardly room as it is, ptxas makes no stage of what is in flight over the end of an iteration with
+    // what the next one begins (C7512).
+    let full = at_once > limit;
+    let limit = limit.max(at_once);
+    let mut styles = [(true, true), (false, true), (true, false)]
+        .map(|(inside, across)| Style { inside, across })
+        .into_iter()
+        .filter(|style| !(full && style.across));
     styles
         .find_map(|style| {
             let plan = Plan::new(func, owner, style, &|product| may_cross(func, product))?;

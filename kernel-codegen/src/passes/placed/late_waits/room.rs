@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::edit::walk_region;
-use kernel_core::ir::{Cost, DType, Elem, Func, GpuOp, Op, OpId, ValueId};
+use kernel_core::edit::{Uses, walk_region};
+use kernel_core::ir::{Cost, DType, DescOp, Elem, ElementwiseOp, Func, GpuOp, Op, OpId, Operation, ValueId};
 
 use super::Applied;
 use crate::occupancy::words;
@@ -41,7 +41,11 @@ pub(super) fn registers(func: &Func, owner: OpId, applied: &Applied) -> u32 {
             *until = (*until).max(at);
         }
     }
-    let size = |value: &ValueId| if counts(func, *value) { packed(func, *value) } else { 0 };
+    let users = Uses::new(func);
+    let size = |value: &ValueId| match counts(func, *value) && !is_fetched(func, &users, *value) {
+        true => packed(func, *value),
+        false => 0,
+    };
     let alive = |at: usize| -> u32 {
         let values = until.iter().filter(|(value, last)| {
             !inside.contains(value)
@@ -85,6 +89,34 @@ fn counts(func: &Func, value: ValueId) -> bool {
         && func.value(value).layout.is_some()
         && (floats || sums)
         && !is_constant
+}
+
+/// Whether a tile takes no registers because it comes from shared memory, or goes there: a tensor copy brings it, or it is
+/// a vector, which is read where it is used.
+fn is_fetched(func: &Func, users: &Uses, value: ValueId) -> bool {
+    let mut source = value;
+    let cast = |operation: &Operation| match operation.op {
+        Op::Elementwise(ElementwiseOp::Cast { .. }) => operation.operands.first().copied(),
+        _ => None,
+    };
+    while let Some(from) = func.def_op(source).and_then(|made| made.moved_operand().or_else(|| cast(made))) {
+        source = from;
+    }
+    let is_vector = || func.tile_shape(source).iter().filter(|&&size| size > 1).count() <= 1;
+    match func.def_op(source).map(|operation| &operation.op) {
+        Some(Op::Desc(DescOp::DescLoad)) => goes_to_shared(func, users, value),
+        Some(Op::Gpu(GpuOp::SharedLoad)) => is_vector(),
+        _ => false,
+    }
+}
+
+/// Whether nobody uses a tile but stores to shared memory, of it or of its elements in another order.
+fn goes_to_shared(func: &Func, users: &Uses, value: ValueId) -> bool {
+    users.of(value).iter().all(|&user| {
+        let operation = func.op(user);
+        operation.op == Op::Gpu(GpuOp::SharedStore)
+            || (operation.moved_operand() == Some(value) && goes_to_shared(func, users, operation.results[0]))
+    })
 }
 
 /// Registers of a tile; short elements lie side by side.

@@ -18,7 +18,9 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{Result, clone_op, walk_region};
 use kernel_core::ir::known::{constant, splat_source};
-use kernel_core::ir::{CmpOp, ControlOp, Def, Func, GpuOp, Literal, Op, OpId, Operation, RegionId, Span, ValueId};
+use kernel_core::ir::{
+    CmpOp, ControlOp, Def, FenceKind, Func, GpuOp, Literal, Op, OpId, Operation, RegionId, Span, ValueId,
+};
 
 use super::find::{Copy, FedLoop};
 use super::split::{Position, Ring, Side, Split, quiet};
@@ -129,8 +131,13 @@ impl Split<'_> {
                 self.release(&fed, &ring, previous, operation.span)?;
             }
             None => {
-                let unread = fed.releases.iter().zip(&ring.empty).filter(|(release, _)| release.is_none());
-                for (_, &empty) in unread {
+                let unread = fed.releases.iter().zip(&ring.empty).enumerate();
+                for (part, (_, &empty)) in unread.filter(|(_, (release, _))| release.is_none()) {
+                    if fed.copies.iter().any(|copy| copy.part == part && copy.read.is_some()) {
+                        // One thread of four warps says so for all of them.
+                        self.cursor(operation.span).effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
+                        self.cursor(operation.span).effect(GpuOp::WarpgroupBarrier, &[])?;
+                    }
                     self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[empty, at.slot])?;
                 }
             }

@@ -7,8 +7,8 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
-use super::PASS;
 use super::held::Held;
+use super::{PASS, vectors};
 use crate::boxes::{box_layout, boxes_of};
 use crate::error::CodegenError;
 use crate::passes::placed::axes::Axes;
@@ -36,6 +36,8 @@ pub(super) struct Copy {
     pub(super) block: usize,
     /// The part of a slot that it is in: what the same products read arrives together and is released together.
     pub(super) part: usize,
+    /// Of a vector, the load by which threads read it.
+    pub(super) read: Option<OpId>,
 }
 
 /// A loop whose products read what one thread can fetch ahead.
@@ -230,7 +232,10 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
         return Err(refuse("not all factors come from tensor descriptors"));
     }
     let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
-    let obsolete = if others { Vec::new() } else { of_kind(&|op| *op == GpuOp::Barrier || *op == fence) };
+    let obsolete = match others {
+        true => around_copies(func, body, &stores),
+        false => of_kind(&|op| *op == GpuOp::Barrier || *op == fence),
+    };
     let waits = of_kind(&|op| matches!(op, GpuOp::WgmmaWait { .. }));
     let waited = products.iter().all(|&product| {
         let used = users.of(func.op(product).results[0]);
@@ -239,11 +244,12 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
     if !waited || !of_kind(&|op| matches!(op, GpuOp::WgmmaWait { pending: 1.. })).is_empty() {
         return Err(refuse("its products are asynchronous already"));
     }
-    let carried = !others && are_carried(func, users, body, &products, &waits);
+    let vectors = copies.iter().any(|copy| copy.read.is_some());
+    let carried = !others && !vectors && are_carried(func, users, body, &products, &waits);
     let releases = match carried {
         // What is in flight is released an iteration later, all of it.
         true => vec![None],
-        false => parts(func, &mut copies, &products, &waits),
+        false => parts(func, body, &mut copies, &products, &waits),
     };
     let late = vec![false; releases.len()];
     let carried_products = if carried { products } else { Vec::new() };
@@ -295,6 +301,7 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
                 }
                 None => traffic.others = true,
             },
+            GpuOp::SharedLoad if traffic.copies.iter().any(|copy| copy.read == Some(id)) => {}
             GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. } => traffic.others = true,
             GpuOp::TmaLoad | GpuOp::MbarrierWait | GpuOp::MbarrierArrive => return None,
             GpuOp::SharedAlloc { .. }
@@ -333,7 +340,9 @@ pub(super) fn copy(
     let alloc = func.defining_op(view)?;
     let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
     let ops = &func.region(body).ops;
-    if !users.of(view).iter().all(|&id| id == store || reads(id)) {
+    let read = vectors::read_of(func, users, alloc).filter(|id| ops.contains(id));
+    let known = |id: &OpId| *id == store || Some(*id) == read || (read.is_none() && reads(*id));
+    if !users.of(view).iter().all(known) {
         return None;
     }
     let (mut value, mut way) = (value, Vec::new());
@@ -355,12 +364,12 @@ pub(super) fn copy(
     let (layout, narrower) = (layouts.next()?, layouts.collect());
     boxes_of(&layout, dtype.bytes() * 8)?;
     let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
-    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes, block: 0, part: 0 })
+    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes, block: 0, part: 0, read })
 }
 
 /// Divides copies into parts of a slot, in the order in which they are needed: those that one product reads are of one
 /// part. Gives for each the wait for the last product that reads it.
-fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) -> Vec<Option<OpId>> {
+fn parts(func: &Func, body: RegionId, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) -> Vec<Option<OpId>> {
     // Each block in a part of its own, until a product reads two.
     copies.iter_mut().for_each(|copy| copy.part = copy.block);
     for &product in products {
@@ -368,6 +377,7 @@ fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) ->
         let Some(&first) = read.iter().min() else { continue };
         copies.iter_mut().filter(|copy| read.contains(&copy.part)).for_each(|copy| copy.part = first);
     }
+    join_vectors(func, body, copies, products);
     let mut known: Vec<usize> = copies.iter().map(|copy| copy.part).collect();
     known.sort_unstable();
     known.dedup();
@@ -382,6 +392,58 @@ fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) ->
         waits.iter().copied().find(|&wait| func.op(wait).operands.contains(&func.op(product).results[0]))
     };
     (0..known.len()).map(last).collect()
+}
+
+/// Puts vectors into parts with factors, if the last product that reads one of these computes with the vector: then all
+/// threads have read it where that product is over.
+fn join_vectors(func: &Func, body: RegionId, copies: &mut [Copy], products: &[OpId]) {
+    let of_factors = |copies: &[Copy], product: OpId| -> Vec<usize> {
+        copies.iter().filter(|copy| reads(func, product, copy)).map(|copy| copy.part).collect()
+    };
+    for at in 0..copies.len() {
+        let Some(read) = copies[at].read else { continue };
+        let mut parts: Vec<usize> = products.iter().flat_map(|&product| of_factors(copies, product)).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let releases = |part: &usize| {
+            let last = products.iter().rfind(|&&product| of_factors(copies, product).contains(part));
+            last.is_some_and(|&product| vectors::depends(func, body, product, read))
+        };
+        if let Some(part) = parts.into_iter().find(releases) {
+            copies[at].part = part;
+        }
+    }
+}
+
+/// The barriers and fences of a loop in which threads store other things too that are there for copies alone: pairs of
+/// barriers with nothing but such stores between them.
+fn around_copies(func: &Func, body: RegionId, stores: &[OpId]) -> Vec<OpId> {
+    let ops = &func.region(body).ops;
+    let is_barrier = |id: &OpId| func.op(*id).op == Op::Gpu(GpuOp::Barrier);
+    let mut obsolete = Vec::new();
+    let mut from = 0;
+    while let Some(first) = ops[from..].iter().position(is_barrier).map(|at| from + at) {
+        let Some(second) = ops[first + 1..].iter().position(is_barrier).map(|at| first + 1 + at) else { break };
+        let between = &ops[first + 1..second];
+        let stored = |id: &&OpId| func.op(**id).op == Op::Gpu(GpuOp::SharedStore);
+        let is_fence = |id: &&OpId| func.op(**id).op == Op::Gpu(GpuOp::Fence { kind: FenceKind::ProxyAsync });
+        let foreign = |id: &OpId| match &func.op(*id).op {
+            Op::Gpu(GpuOp::SharedStore) => !stores.contains(id),
+            Op::Gpu(GpuOp::Fence { .. } | GpuOp::SharedAlloc { .. }) => false,
+            Op::Gpu(_) => true,
+            op => !op.is_arithmetic(),
+        };
+        if between.iter().any(|id| stored(&id)) && !between.iter().any(foreign) {
+            obsolete.extend([ops[first], ops[second]]);
+            obsolete.extend(between.iter().filter(is_fence));
+            from = second + 1;
+        } else if between.iter().any(|id| stored(&id)) {
+            from = second + 1;
+        } else {
+            from = second;
+        }
+    }
+    obsolete
 }
 
 /// Has the products of a loop in which something looks at sums waited for where that is, those of which nothing does in

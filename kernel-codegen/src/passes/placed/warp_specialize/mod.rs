@@ -59,6 +59,7 @@ mod ping_pong;
 mod prologue;
 mod send;
 mod split;
+mod vectors;
 
 #[cfg(test)]
 mod tests;
@@ -115,6 +116,27 @@ pub(crate) fn might_divide(func: &Func, target: Target) -> bool {
 /// # Errors
 /// If the kernel it writes breaks a type rule, which is a mistake in this pass.
 pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+    division: Specialize,
+) -> Result<(bool, Vec<LoopReport>), CodegenError> {
+    // With what threads compute with beside products, if there is such and the kernel can be divided then.
+    if target.has_wgmma() {
+        let mut other = func.clone();
+        let (fed_loops, _) = find::fed_loops(&other, options.num_stages);
+        let looks = fed_loops.iter().filter(|fed| fed.carried_products.is_empty()).map(|fed| fed.owner);
+        if vectors::store(&mut other, &looks.collect::<Vec<_>>())? > 0
+            && let Ok((true, loops)) = run_as_is(&mut other, target, options, division)
+        {
+            *func = other;
+            return Ok((true, loops));
+        }
+    }
+    run_as_is(func, target, options, division)
+}
+
+fn run_as_is(
     func: &mut Func,
     target: Target,
     options: &Options,
@@ -220,18 +242,18 @@ fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], held:
     barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + held + groups * own
 }
 
-/// Bytes of the factors that the consumers store before their loops.
+/// Bytes of the factors that the consumers store, before their loops or in them.
 fn factor_bytes(func: &Func, fed_loops: &[FedLoop], held: &[Held]) -> u32 {
-    let (mut inside, mut read) = (BTreeSet::new(), BTreeSet::new());
+    let (mut fetched, mut read) = (BTreeSet::new(), BTreeSet::new());
     for fed in fed_loops {
+        fetched.extend(fed.copies.iter().map(|copy| copy.alloc));
         walk_region(func, func.op(fed.owner).regions[0], &mut |id| {
-            inside.insert(id);
             if matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })) {
                 read.extend(func.op(id).operands[..2].iter().filter_map(|&factor| root(func, factor)));
             }
         });
     }
-    let stored = read.difference(&inside).filter(|alloc| !held::is_held(held, **alloc));
+    let stored = read.difference(&fetched).filter(|alloc| !held::is_held(held, **alloc));
     stored
         .map(|&alloc| view_bytes(func, func.op(alloc).results[0]))
         .map(|bytes| bytes.next_multiple_of(SWIZZLE_ALIGNMENT))

@@ -1,0 +1,167 @@
+//! The kernels of the backward pass in one go.
+
+use crate::attention::device::{LOG2_E, hide, hide_later};
+use tilewright::prelude::*;
+
+/// All gradients that a block of keys and values has part in: its own, which a program sums over the queries that see it, of
+/// all heads of its group, and what it adds to those of each block of queries.
+///
+/// Scores are computed with keys as rows: weights and their gradients are left factors of what is summed over queries, as they
+/// lie in registers. Only the gradients of scores go through shared memory too, where those of queries read them
+/// transposed. Products are begun in the order in which their results are needed: the last one runs beside the addition to
+/// `sums`, which `scale` is left out of.
+///
+/// The grid is `[blocks of keys, key heads, batches]`.
+#[kernel(flush = true)]
+pub(in crate::attention) fn attention_fused_backward<
+    T: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const DV: usize,
+>(
+    q: TensorDesc<T, { [1, 1, BM, D] }>,
+    k: TensorDesc<T, { [1, 1, BN, D] }>,
+    v: TensorDesc<T, { [1, 1, BN, DV] }>,
+    dout: TensorDesc<T, { [1, 1, BM, DV] }>,
+    logs: TensorDesc<f32, { [1, 1, BM] }>,
+    deltas: TensorDesc<f32, { [1, 1, BM] }>,
+    bias: Option<Ptr<T>>,
+    q_starts: Option<Ptr<i32>>,
+    k_starts: Option<Ptr<i32>>,
+    sums: TensorDescMut<f32, { [1, 1, BM, D] }>,
+    dk: PtrMut<T>,
+    dv: PtrMut<T>,
+    queries: i32,
+    keys: i32,
+    key_columns: i32,
+    columns: i32,
+    group: i32,
+    scale: f64,
+    soft_cap: Option<f64>,
+    left: Option<i32>,
+    right: i32,
+    bias_batch: i64,
+    bias_head: i64,
+    bias_row: i64,
+    dk_batch: i64,
+    dk_head: i64,
+    dk_row: i64,
+    dv_batch: i64,
+    dv_head: i64,
+    dv_row: i64,
+) {
+    let first = program_id(0) * BN;
+    let (key_head, batch) = (program_id(1), program_id(2));
+    let (q_start, queries) = if let Some(starts) = q_starts {
+        let start = load(starts + batch);
+        (start, load(starts + batch + 1) - start)
+    } else {
+        (0, queries)
+    };
+    let (k_start, keys) = if let Some(starts) = k_starts {
+        let start = load(starts + batch);
+        (start, load(starts + batch + 1) - start)
+    } else {
+        (0, keys)
+    };
+    let page = if q_starts.is_some() { 0 } else { batch };
+    let key = first + arange(0, BN);
+    // Queries that see a key of the block, and those that see all of it.
+    let place = first + queries - keys;
+    let begin = maximum(place - right, 0) / BM * BM;
+    let (seeing, seeing_all) = if let Some(left) = left {
+        (minimum(queries, place + BN + left), minimum(queries, place + left + 1))
+    } else {
+        (queries, queries)
+    };
+    let end = select(first < keys, seeing, 0);
+    let whole_from = place + BN - 1 - right;
+    let whole_to = select(first + BN <= keys, seeing_all, 0);
+
+    let scale = scale as T::Acc;
+    let block = reshape(k.load([page, key_head, k_start + first, 0]), [BN, D]);
+    let values = reshape(v.load([page, key_head, k_start + first, 0]), [BN, DV]);
+    let mut dk_sum = zeros::<T::Acc>([BN, D]);
+    let mut dv_sum = zeros::<T::Acc>([BN, DV]);
+    for head in key_head * group..(key_head + 1) * group {
+        #[warp_specialize]
+        for start in (begin..end).step_by(BM) {
+            let row = start + arange(0, BM);
+            let inside = row < queries;
+            let query = reshape(q.load([page, head, q_start + start, 0]), [BM, D]);
+            let gradient = reshape(dout.load([page, head, q_start + start, 0]), [BM, DV]);
+            let mut scores = dot(block, query.trans(), out = T::Acc, precision = tf32x3);
+            let dweights = dot(values, gradient.trans(), out = T::Acc, precision = tf32x3);
+            let mut factor = scale * (LOG2_E as f64 as T::Acc);
+            let mut slope = full::<T::Acc>([BN, BM], 1.0);
+            if let Some(cap) = soft_cap {
+                let bent = tanh(scores * (scale / cap as T::Acc));
+                slope = 1.0 - bent * bent;
+                scores = bent * cap as T::Acc;
+                factor = LOG2_E as f64 as T::Acc;
+            }
+            if let Some(bias) = bias {
+                let bias = bias + (batch as i64 * bias_batch + head as i64 * bias_head);
+                let mask = inside[(.., None)] & (key < keys);
+                let added = load(bias + (row[(.., None)] as i64 * bias_row + key as i64), mask = mask);
+                scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added.trans() as T::Acc;
+                factor = LOG2_E as f64 as T::Acc;
+            }
+            if start < whole_from || start + BM > whole_to {
+                let at = row + (keys - queries);
+                let upto = select(inside, minimum(at + (right + 1), keys), 0);
+                let seen = if let Some(left) = left {
+                    hide(scores.trans(), key, at - left, upto)
+                } else {
+                    hide_later(scores.trans(), key, upto)
+                };
+                scores = seen.trans();
+            }
+            let log = reshape(logs.load([page, head, q_start + start]), [BM]) as T::Acc;
+            let weights = exp2(scores * factor - log);
+            dv_sum = dot(weights as T, gradient, acc = dv_sum, precision = tf32x3);
+            let delta = reshape(deltas.load([page, head, q_start + start]), [BM]) as T::Acc;
+            let mut dscores = weights * (dweights - delta);
+            if soft_cap.is_some() {
+                dscores *= slope;
+            }
+            let dscores = dscores as T;
+            let change = dot(dscores.trans(), block, out = T::Acc, precision = tf32x3);
+            dk_sum = dot(dscores, query, acc = dk_sum, precision = tf32x3);
+            sums.atomic_add([page, head, q_start + start, 0], reshape(change as f32, [1, 1, BM, D]));
+        }
+    }
+    let rows = (k_start + key)[(.., None)] as i64;
+    let inside = (key < keys)[(.., None)];
+    let (column, key_column) = (arange(0, DV), arange(0, D));
+    let dv = dv + (page as i64 * dv_batch + key_head as i64 * dv_head);
+    store(dv + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    let dk = dk + (page as i64 * dk_batch + key_head as i64 * dk_head);
+    store(dk + rows * dk_row + key_column, (dk_sum * scale) as T, mask = inside & (key_column < key_columns));
+}
+
+/// Gradients of queries of sums without gaps, in rows of `width`.
+///
+/// The grid is `[blocks of queries, heads, batches]`; packed sequences are one batch here.
+#[kernel]
+pub(in crate::attention) fn attention_queries_scale<T: Float, const BM: usize, const D: usize>(
+    sums: Ptr<f32>,
+    dq: PtrMut<T>,
+    queries: i32,
+    columns: i32,
+    width: i32,
+    scale: f64,
+    dq_batch: i64,
+    dq_head: i64,
+    dq_row: i64,
+) {
+    let (head, batch) = (program_id(1) as i64, program_id(2) as i64);
+    let row = program_id(0) * BM + arange(0, BM);
+    let column = arange(0, D);
+    let mask = (row < queries)[(.., None)] & (column < columns);
+    let at = (batch * num_programs(1) as i64 + head) * queries as i64;
+    let sum = load(sums + (at + row as i64)[(.., None)] * width as i64 + column, mask = mask);
+    let dq = dq + (batch * dq_batch + head * dq_head);
+    store(dq + row[(.., None)] as i64 * dq_row + column, (sum * scale as f32) as T, mask = mask);
+}
