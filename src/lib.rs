@@ -145,11 +145,11 @@ pub mod prelude;
 pub use kernel_macros::inline_device_function;
 pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::launch::{self, InPlace, Target};
-pub use kernel_runtime::{bench, tune};
 pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
     Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
+pub use kernel_runtime::{bench, tune};
 pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
 
 /// The 16-bit floats, which are dtypes like those of Rust.

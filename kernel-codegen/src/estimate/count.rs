@@ -29,7 +29,8 @@ const WGMMA_ROWS: f64 = 64.0;
 
 /// Counts the work of the first program.
 pub(super) fn count(func: &Func, launch: &LaunchShape) -> Work {
-    let mut count = Count { func, launch, known: vec![None; func.values.len()], work: Work::default(), asynchronous: false };
+    let mut count =
+        Count { func, launch, known: vec![None; func.values.len()], work: Work::default(), asynchronous: false };
     for (index, param) in func.params.iter().enumerate() {
         let value = match param.kind {
             ParamKind::Scalar(_) => launch.scalars.get(index).copied().flatten(),

@@ -92,7 +92,8 @@ impl Launcher<'_> {
         let idents: Vec<&Ident> = self.signature.consts().map(|(name, ..)| name).collect();
         let (count, names) = (idents.len(), idents.iter().map(|name| name.unraw().to_string()));
         // Names of their own: one of a constexpr may also be that of a constant, which a pattern would be compared with.
-        let given: Vec<Ident> = (0..count).map(|index| Ident::new(&format!("value_{index}"), Span::mixed_site())).collect();
+        let given: Vec<Ident> =
+            (0..count).map(|index| Ident::new(&format!("value_{index}"), Span::mixed_site())).collect();
         let fields = self.signature.consts().zip(&given).map(|((name, ty, tokens), value)| match ty {
             ConstTy::Bool => quote!(#name: match #value { 0 => false, 1 => true, _ => return none }),
             ConstTy::Int(_) => {

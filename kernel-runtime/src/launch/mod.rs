@@ -77,10 +77,10 @@ pub use optional::{
     InPlace, InPlaceArg, MaybeView, MaybeViewMut, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg,
     OptionalPtrMutArg,
 };
+pub(crate) use outputs::Outputs;
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use shape::{CallShape, Placement, Preview, Work};
 pub use target::Target;
-pub(crate) use outputs::Outputs;
-pub(crate) use trial::{Given, Step};
 pub use trial::Trial;
+pub(crate) use trial::{Given, Step};

@@ -126,8 +126,12 @@ impl CallShape {
         let definition: &Definition = self.kernel.definition();
         let spec = self.spec();
         let asked = spec.tuning.num_warps.filter(|_| definition.asks_for_warps());
-        let bound =
-            bind(definition, &Spec { tuning: Tuning { num_warps: asked, ..Tuning::default() }, ..spec }, None, &mut Timings::default())?;
+        let bound = bind(
+            definition,
+            &Spec { tuning: Tuning { num_warps: asked, ..Tuning::default() }, ..spec },
+            None,
+            &mut Timings::default(),
+        )?;
         let values = || super::bind::shown_values(definition, &spec);
         LargestTile::of(&bound).check(definition, &bound.func().files, spec.tuning.num_warps, values)?;
         let mut hasher = DefaultHasher::new();

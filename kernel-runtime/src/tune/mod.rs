@@ -257,11 +257,7 @@ impl<C: Constexprs> Tuner<C> {
     /// # Errors
     ///
     /// [`Error::Tuning`](crate::Error::Tuning) for the space.
-    pub fn plan(
-        &self,
-        device: &Device,
-        work: impl FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>,
-    ) -> Result<Plan<C>> {
+    pub fn plan(&self, device: &Device, work: impl FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>) -> Result<Plan<C>> {
         capture::refuse("tuning a kernel")?;
         let mut measure = OnDevice::new(device, work, self.tolerance);
         self.planned(device, &mut measure)

@@ -89,7 +89,11 @@ impl<C: Constexprs> Outcome<C> {
         if let Some(tried) = self.tried.iter().find(|tried| tried.config == *config) {
             return match &tried.result {
                 Ok(ms) => {
-                    format!("{config}: slower, {ms:.4} ms, {:.2} times the winner{}", ms / self.ms, self.resources(config))
+                    format!(
+                        "{config}: slower, {ms:.4} ms, {:.2} times the winner{}",
+                        ms / self.ms,
+                        self.resources(config)
+                    )
                 }
                 Err(failure) => format!("{config}: {failure}"),
             };
@@ -108,7 +112,8 @@ impl<C: Constexprs> Outcome<C> {
 
     /// What a configuration takes, as an end of a sentence.
     fn resources(&self, config: &Config<C>) -> String {
-        let placement = self.plan.kept.iter().find(|planned| planned.config == *config).and_then(|found| found.placement());
+        let placement =
+            self.plan.kept.iter().find(|planned| planned.config == *config).and_then(|found| found.placement());
         placement.map_or_else(String::new, |placement| {
             format!(
                 " ({} bytes of shared memory, {} registers alive, {} programs per multiprocessor, {:.0} cycles expected)",

@@ -69,9 +69,12 @@ mod svg {
         ///
         /// [`Error::Tuning`](crate::Error::Tuning) if the file cannot be written.
         pub fn draw_search(&self, path: impl AsRef<Path>) -> Result<()> {
-            let times: Vec<(f64, f64)> = self.tried.iter().enumerate().filter_map(|(index, tried)| {
-                Some((index as f64 + 1.0, *tried.result.as_ref().ok()?))
-            }).collect();
+            let times: Vec<(f64, f64)> = self
+                .tried
+                .iter()
+                .enumerate()
+                .filter_map(|(index, tried)| Some((index as f64 + 1.0, *tried.result.as_ref().ok()?)))
+                .collect();
             let mut best: Vec<(f64, f64)> =
                 self.improvements().into_iter().map(|(number, _, ms)| (number as f64, ms)).collect();
             best.extend(best.last().map(|&(_, ms)| (self.tried.len() as f64, ms)));
@@ -88,9 +91,11 @@ mod svg {
             let index = index.ok_or_else(|| tuning_error(format!("there is no axis `{name}`"), "see `plan.axes`"))?;
             let axis = &self.plan.axes[index];
             let place = |value: Option<i64>| value.map_or(0.0, |value| value as f64);
-            let times: Vec<(f64, f64)> = self.tried.iter().filter_map(|tried| {
-                Some((place(tried.config.values().nth(index)?), *tried.result.as_ref().ok()?))
-            }).collect();
+            let times: Vec<(f64, f64)> = self
+                .tried
+                .iter()
+                .filter_map(|tried| Some((place(tried.config.values().nth(index)?), *tried.result.as_ref().ok()?)))
+                .collect();
             let best: Vec<(f64, f64)> = self.by_axis(axis).into_iter().map(|(value, ms)| (place(value), ms)).collect();
             draw(path.as_ref(), |area| scatter(area, name, (name, "ms"), &times, &best, None))
         }

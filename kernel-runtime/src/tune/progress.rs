@@ -32,7 +32,8 @@ impl Progress {
         let Progress { name, kept, pruned, tried, failed, .. } = self;
         let mut line = format!("{name}: {tried} of {kept} ({pruned} pruned, {failed} failed)");
         if let Some((config, ms)) = &self.best {
-            let share = self.bound.map_or_else(String::new, |bound| format!(" ({:.0} % of the bound)", bound / ms * 100.0));
+            let share =
+                self.bound.map_or_else(String::new, |bound| format!(" ({:.0} % of the bound)", bound / ms * 100.0));
             line += &format!(", best {ms:.4} ms{share}: {config}");
         }
         if let Some(left) = self.left {

@@ -61,7 +61,12 @@ impl<C: Constexprs> Default for Space<C> {
 impl<C: Constexprs> Space<C> {
     /// A space without values.
     pub fn new() -> Self {
-        Space { constexprs: vec![None; C::NAMES.len()], options: [None, None, None], predicates: Vec::new(), start: None }
+        Space {
+            constexprs: vec![None; C::NAMES.len()],
+            options: [None, None, None],
+            predicates: Vec::new(),
+            start: None,
+        }
     }
 
     /// The values of the constexpr with this number.
@@ -166,7 +171,8 @@ impl<C: Constexprs> Space<C> {
         }
         if let Some(start) = self.start {
             let at = found.iter().position(|candidate| candidate.config == start);
-            let first = at.map_or_else(|| Candidate { config: start, place: nearest(&axes, &start) }, |at| found.remove(at));
+            let first =
+                at.map_or_else(|| Candidate { config: start, place: nearest(&axes, &start) }, |at| found.remove(at));
             found.insert(0, first);
         }
         Ok((found, refused))

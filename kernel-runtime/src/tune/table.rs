@@ -265,7 +265,8 @@ impl<C: Constexprs> Tuned<C> {
 
     /// Every configuration with its sizes.
     pub fn iter(&self) -> impl Iterator<Item = (Vec<usize>, &Config<C>)> {
-        let sizes = |row: &[u32]| row.iter().map(|&doublings| 1usize.checked_shl(doublings).unwrap_or(usize::MAX)).collect();
+        let sizes =
+            |row: &[u32]| row.iter().map(|&doublings| 1usize.checked_shl(doublings).unwrap_or(usize::MAX)).collect();
         self.rows.iter().map(move |(row, config)| (sizes(row), config))
     }
 

@@ -165,7 +165,9 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             return Some(Ended::Bound);
         }
         let for_search = budget.map(|budget| budget.mul_f64(1.0 - FOR_FINAL));
-        if for_search.is_some_and(|budget| self.measure.elapsed() >= budget) || self.tried.len() >= trials {
+        let late = for_search.is_some_and(|budget| self.measure.elapsed() >= budget);
+        // Something is tried, however little time there is.
+        if (late && !self.tried.is_empty()) || self.tried.len() >= trials {
             return Some(Ended::Budget);
         }
         (!exhaustive && since >= patience && self.best().is_some()).then_some(Ended::Patience)
@@ -197,7 +199,8 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         let best = self.best().unwrap_or(f64::INFINITY);
         while times.len() < RUNS {
             times.push(self.measure.time(config)?);
-            let far = |(runs, factor): &(usize, f64)| times.len() == *runs && median(&mut times.clone()) > best * factor;
+            let far =
+                |(runs, factor): &(usize, f64)| times.len() == *runs && median(&mut times.clone()) > best * factor;
             if CLEARLY_SLOWER.iter().any(far) || self.settings.stop.is_asked() {
                 break;
             }
@@ -230,14 +233,17 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     /// The best of all, and the configuration to start at, in turns. The first is the winner.
     fn compare(&mut self) -> Vec<Finalist<C>> {
         let Some(best) = self.best() else { return Vec::new() };
-        let mut near: Vec<(f64, Config<C>)> = self.tried.iter().filter_map(|tried| {
-            tried.result.as_ref().ok().filter(|ms| **ms <= best * NEAR).map(|ms| (*ms, tried.config))
-        }).collect();
+        let mut near: Vec<(f64, Config<C>)> = self
+            .tried
+            .iter()
+            .filter_map(|tried| {
+                tried.result.as_ref().ok().filter(|ms| **ms <= best * NEAR).map(|ms| (*ms, tried.config))
+            })
+            .collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
         near.truncate(self.settings.finalists.max(1));
-        let works = |config: &&Config<C>| {
-            self.tried.iter().any(|tried| tried.config == **config && tried.result.is_ok())
-        };
+        let works =
+            |config: &&Config<C>| self.tried.iter().any(|tried| tried.config == **config && tried.result.is_ok());
         if let Some(start) = self.start.as_ref().filter(works)
             && !near.iter().any(|(_, config)| config == start)
         {
@@ -282,10 +288,14 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
 
     /// The finalists, the winner first: the fastest, unless the configuration to start at is as fast within noise.
     fn ranked(&self, configs: &[Config<C>], rounds: Vec<Vec<f64>>) -> Vec<Finalist<C>> {
-        let finalist = |(config, rounds): (&Config<C>, Vec<f64>)| {
-            Finalist { config: *config, ms: median(&mut rounds.clone()), rounds, is_beaten: false }
+        let finalist = |(config, rounds): (&Config<C>, Vec<f64>)| Finalist {
+            config: *config,
+            ms: median(&mut rounds.clone()),
+            rounds,
+            is_beaten: false,
         };
-        let mut all: Vec<Finalist<C>> = configs.iter().zip(rounds).map(finalist).filter(|one| !one.rounds.is_empty()).collect();
+        let mut all: Vec<Finalist<C>> =
+            configs.iter().zip(rounds).map(finalist).filter(|one| !one.rounds.is_empty()).collect();
         all.sort_by(|a, b| a.ms.total_cmp(&b.ms));
         let start = self.start.and_then(|start| all.iter().position(|one| one.config == start));
         if let Some(start) = start

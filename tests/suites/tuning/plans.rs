@@ -8,9 +8,13 @@ const PROCESSORS: usize = 132;
 
 /// A plan of products of these sizes for Hopper, made on a CPU. Memory is that of a smaller product: the plan does not look at
 /// it.
-fn products(space: impl Into<tilewright::tune::Space<PersistentConsts>>, size: usize) -> Result<Plan<PersistentConsts>, Error> {
+fn products(
+    space: impl Into<tilewright::tune::Space<PersistentConsts>>,
+    size: usize,
+) -> Result<Plan<PersistentConsts>, Error> {
     let device = Device::cpu();
-    let (a, b, mut c) = (device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?);
+    let (a, b, mut c) =
+        (device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?);
     let (a, b) = (TensorDesc::new(&a, [size, size])?, TensorDesc::new(&b, [size, size])?);
     Tuner::new(space).target(Target::sm_90a()).plan(&device, |config, trial| {
         let mut c = TensorDescMut::new(&mut c, [size, size])?;
@@ -42,7 +46,11 @@ fn the_cost_model_prefers_what_is_known_to_be_fast() -> Result<(), Error> {
         let is = |consts: &PersistentConsts| consts.BM == bm && consts.BN == bn;
         plan.kept.iter().position(|planned| is(&planned.config)).unwrap_or(usize::MAX)
     };
-    assert!(rank(128, 256) < rank(64, 64), "{:?}", plan.kept.iter().map(|one| one.config.to_string()).collect::<Vec<_>>());
+    assert!(
+        rank(128, 256) < rank(64, 64),
+        "{:?}",
+        plan.kept.iter().map(|one| one.config.to_string()).collect::<Vec<_>>()
+    );
     let flops = plan.kept[0].placement().map(|placement| placement.work.flops);
     // The first of 132 programs has 4 of 512 tiles of 128 x 256, and each element takes 2 * 4096 operations.
     let tiles = |bm: usize, bn: usize| (4096 / bm * (4096 / bn)).div_ceil(PROCESSORS) as f64;
@@ -82,9 +90,11 @@ fn assertions_and_same_code_are_out_on_every_device() -> Result<(), Error> {
         let plan = rows(SoftmaxConsts::space().BLOCK([32, 1024, 2048]).num_stages([2, 3]), target)?;
         // No loop, no stages.
         assert_eq!(plan.kept.len(), 2, "{target:?}: {plan:?}");
-        let refused = plan.pruned.iter().filter(|(config, why)| matches!(why, Pruned::Refused(_)) && config.BLOCK == 32);
+        let refused =
+            plan.pruned.iter().filter(|(config, why)| matches!(why, Pruned::Refused(_)) && config.BLOCK == 32);
         assert_eq!(refused.count(), 2);
-        let same: Vec<String> = plan.pruned.iter().map(|(_, why)| why.to_string()).filter(|why| why.contains("same")).collect();
+        let same: Vec<String> =
+            plan.pruned.iter().map(|(_, why)| why.to_string()).filter(|why| why.contains("same")).collect();
         assert_eq!(same.len(), 2);
         assert!(same.contains(&"becomes the same code as BLOCK = 1024, num_stages = 2".to_string()), "{same:?}");
     }

@@ -64,9 +64,8 @@ fn tuning_inside_a_capture_is_refused() -> Result<(), Error> {
     let mut refused = None;
     let _ = device.capture(|| {
         let tuner = Tuner::new(SoftmaxConsts::space().BLOCK([256]));
-        let tuned = tuner.run(&device, |config, trial| {
-            trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS))
-        });
+        let tuned =
+            tuner.run(&device, |config, trial| trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS)));
         refused = tuned.err();
         Ok(())
     });
@@ -85,7 +84,10 @@ fn rows_that_no_longer_compile_are_found_without_a_gpu() -> Result<(), Error> {
     assert_eq!(tuned.verify(works), Ok(()));
     tuned.insert(&[1, 100], SoftmaxConsts { BLOCK: 96 }.into());
     let error = tuned.verify(works).map_err(|error| error.to_string());
-    assert!(error.clone().is_err_and(|text| text.contains("1 of 2 rows no longer compile") && text.contains("BLOCK = 96")), "{error:?}");
+    assert!(
+        error.clone().is_err_and(|text| text.contains("1 of 2 rows no longer compile") && text.contains("BLOCK = 96")),
+        "{error:?}"
+    );
     Ok(())
 }
 

@@ -13,11 +13,11 @@
 //! | `inspect` | compiling to look at the stages |
 //! | `ahead` | what a kernel takes, and compiling it before it is launched |
 
+mod ahead;
 pub(super) mod caches;
 mod compiler;
 mod inspect;
 mod memo;
-mod ahead;
 mod module;
 mod plan;
 mod submit;

@@ -38,7 +38,11 @@ fn candidates(space: &Space<Tiles>) -> Vec<Config<Tiles>> {
 }
 
 /// The trial of a search at which it first is within 2 % of the best there is.
-fn trials_to_good(predicted: impl Fn(&Config<Tiles>) -> Option<f64>, cost: impl Fn(&Config<Tiles>) -> f64, seed: u64) -> usize {
+fn trials_to_good(
+    predicted: impl Fn(&Config<Tiles>) -> Option<f64>,
+    cost: impl Fn(&Config<Tiles>) -> f64,
+    seed: u64,
+) -> usize {
     let (candidates, _) = tiles().candidates().unwrap();
     let best = candidates.iter().map(|one| cost(&one.config)).fold(f64::INFINITY, f64::min);
     let predicted: Vec<Option<f64>> = candidates.iter().map(|one| predicted(&one.config)).collect();

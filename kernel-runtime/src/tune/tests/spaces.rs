@@ -7,7 +7,8 @@ use crate::error::Error;
 fn a_space_has_every_combination_that_meets_its_conditions() {
     let (all, unmet) = tiles().candidates().unwrap();
     assert_eq!((all.len(), unmet), (5 * 8 * 4 * 2 * 2 * 2, 0));
-    let (some, unmet) = tiles().where_(|config| config.bm * config.bn <= 128 * 128).where_(|c| !c.swap).candidates().unwrap();
+    let (some, unmet) =
+        tiles().where_(|config| config.bm * config.bn <= 128 * 128).where_(|c| !c.swap).candidates().unwrap();
     assert!(some.iter().all(|one| one.config.bm * one.config.bn <= 128 * 128 && !one.config.swap));
     assert_eq!(some.len() + unmet, all.len());
     let first = &all[0];
@@ -25,7 +26,10 @@ fn values_are_sorted_and_said_once() {
 fn what_has_no_values_is_named() {
     let space: Space<Tiles> = Space::new().constexpr(0, [64]).constexpr(1, [64]);
     let error = space.axes().unwrap_err().to_string();
-    assert_eq!(error, "tuning: the space has no values for `BK`; give them with `.BK([..])`, or one with `.starting_at(..)`");
+    assert_eq!(
+        error,
+        "tuning: the space has no values for `BK`; give them with `.BK([..])`, or one with `.starting_at(..)`"
+    );
     let start = Tiles { bm: 32, bn: 32, bk: 16, swap: true };
     let (candidates, _) = space.starting_at(start).candidates().unwrap();
     assert_eq!(candidates.len(), 2, "the one to start at need not be in the space");
