@@ -33,7 +33,29 @@ fn a_launcher_has_a_function_and_a_struct() {
     assert!(matches!(&items[2], Item::Impl(_)));
     assert!(matches!(&items[3], Item::Struct(s) if s.ident == "AddRowsArgs" && s.fields.len() == 4));
     assert!(matches!(&items[5], Item::Struct(s) if s.ident == "AddRowsAssumed" && s.fields.len() == 3));
-    assert!(matches!(&items[4..], [Item::Impl(_), _, Item::Impl(_), Item::Impl(_)]));
+    assert!(matches!(&items[7], Item::Impl(i) if i.trait_.is_some()), "how constexprs are numbers");
+    assert!(matches!(&items[8], Item::Struct(s) if s.ident == "AddRowsSpace"));
+    let rest = [4, 6, 9, 10, 11, 12].map(|at| &items[at]);
+    assert!(rest.iter().all(|item| matches!(item, Item::Impl(_))));
+    assert_eq!(items.len(), 13);
+}
+
+#[test]
+fn a_space_has_a_method_for_each_constexpr_and_option() {
+    let text = text("", ADD);
+    for part in [
+        "impl :: tilewright :: launch :: Constexprs for AddRowsConsts { type Values = [:: core :: primitive :: i64 ; 2usize] ;",
+        "& [\"BLOCK\" , \"FLAG\"]",
+        "pub struct AddRowsSpace (:: tilewright :: tune :: Space < AddRowsConsts >) ;",
+        "pub fn BLOCK (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: usize >) -> Self",
+        "pub fn FLAG (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: bool >) -> Self",
+        "pub fn num_stages (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: u32 > ,)",
+        "pub fn space () -> AddRowsSpace",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let own = super::launchers::text("", "fn k<const num_warps: u32>() {}");
+    assert_eq!(own.matches("pub fn num_warps").count(), 1, "a constexpr of that name comes first: {own}");
 }
 
 #[test]
@@ -72,7 +94,7 @@ fn arguments_by_name_have_the_types_that_the_launcher_takes() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    assert_eq!(items("", "fn k() {}").len(), 4, "without parameters there is nothing to name");
+    assert!(!self::text("", "fn k() {}").contains("KArgs"), "without parameters there is nothing to name");
 }
 
 #[test]
@@ -199,9 +221,9 @@ fn a_function_that_is_not_found_leaves_the_launcher_as_it_is() {
     let source = ADD.replace("load(x + i, mask = i < n)", "missing(x)");
     let steps = crate::expand::expand(proc_macro2::TokenStream::new(), source.parse().expect("tokens"));
     let file: File = syn::parse2(steps).expect("items");
-    let launcher = |items: &[Item]| items.iter().take(7).map(|i| i.to_token_stream().to_string()).collect::<String>();
+    let launcher = |items: &[Item]| items.iter().take(12).map(|i| i.to_token_stream().to_string()).collect::<String>();
     assert_eq!(launcher(&file.items), launcher(&items("", ADD)));
-    assert!(matches!(&file.items[7..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
+    assert!(matches!(&file.items[12..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
 }
 
 #[test]

@@ -165,7 +165,9 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             return Some(Ended::Bound);
         }
         let for_search = budget.map(|budget| budget.mul_f64(1.0 - FOR_FINAL));
-        if for_search.is_some_and(|budget| self.measure.elapsed() >= budget) || self.tried.len() >= trials {
+        let late = for_search.is_some_and(|budget| self.measure.elapsed() >= budget);
+        // Something is tried, however little time there is.
+        if (late && !self.tried.is_empty()) || self.tried.len() >= trials {
             return Some(Ended::Budget);
         }
         (!exhaustive && since >= patience && self.best().is_some()).then_some(Ended::Patience)

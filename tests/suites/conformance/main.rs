@@ -34,6 +34,7 @@
 //! | `descriptors` | tensor descriptors: C92 to C96 |
 //! | `made` | the same of descriptors that kernels make |
 //! | `groups` | products by groups of warps: C104 |
+//! | `tuning` | configurations chosen by measuring: C97 |
 //! | `runtime` | launches, and what is below the language: C98 to C103 |
 //! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
@@ -63,6 +64,7 @@ mod scans;
 mod shapes;
 mod specialisation;
 mod tiles;
+mod tuning;
 
 use std::process::ExitCode;
 
@@ -91,6 +93,7 @@ fn rows() -> Vec<Row> {
         diagnostics::rows(),
         descriptors::rows(),
         groups::rows(),
+        tuning::rows(),
         runtime::rows(),
         regressions::rows(),
     ]

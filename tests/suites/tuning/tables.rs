@@ -1,0 +1,129 @@
+//! Launches by tables.
+
+use super::*;
+use tilewright::launch::Config;
+use tilewright::tune::{Table, Tuned, Tuner};
+use tilewright_tests::devices::check;
+
+const ROWS: usize = 3;
+const COLUMNS: usize = 200;
+
+fn inputs() -> Vec<f32> {
+    (0..ROWS * COLUMNS).map(|at| (at % 17) as f32 / 4.0).collect()
+}
+
+fn tuned() -> Result<Tuned<SoftmaxConsts>, Error> {
+    let mut table = Table::new();
+    let mut config = Config::from(SoftmaxConsts { BLOCK: 256 });
+    config.options.num_warps = Some(2);
+    table.insert("softmax", "here", "f32", &[ROWS, COLUMNS], &config);
+    Table::parse(&table.to_toml())?.of("softmax", "here", "f32")
+}
+
+#[test]
+fn a_launch_by_a_table_is_the_launch_with_these_numbers_written_out() -> Result<(), Error> {
+    let tuned = tuned()?;
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    let columns = COLUMNS as i32;
+    let code = |call: tilewright::launch::Call<'_, SoftmaxConsts>| {
+        call.grid(ROWS).compile(Target::sm_90a()).map(|compiled| compiled.ptx().to_string())
+    };
+    let by_table = code(softmax::<_, 1024>(&x, &mut out, columns).tuned(&tuned, &[ROWS, COLUMNS]));
+    let written = code(softmax::<_, 256>(&x, &mut out, columns).num_warps(2));
+    match (by_table, written) {
+        (Ok(by_table), Ok(written)) => assert_eq!(by_table, written),
+        // Without LLVM both are refused.
+        (by_table, written) => assert_eq!(by_table, written),
+    }
+    Ok(())
+}
+
+#[test]
+fn launches_by_a_table_run_and_can_be_captured() {
+    check(|device| {
+        let tuned = tuned()?;
+        let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+        let graph = device.capture(|| {
+            let call = softmax::<_, 1024>(&x, &mut out, COLUMNS as i32).tuned(&tuned, &[ROWS, COLUMNS]);
+            assert_eq!(call.consts().BLOCK, 256);
+            call.grid(ROWS).launch(device)
+        })?;
+        graph.replay()?;
+        drop(graph);
+        let sums: Vec<f32> = out.to_vec()?.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
+        assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-5), "{sums:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn tuning_inside_a_capture_is_refused() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    let mut refused = None;
+    let _ = device.capture(|| {
+        let tuner = Tuner::new(SoftmaxConsts::space().BLOCK([256]));
+        let tuned =
+            tuner.run(&device, |config, trial| trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS)));
+        refused = tuned.err();
+        Ok(())
+    });
+    let text = refused.map(|error| error.to_string()).unwrap_or_default();
+    assert!(text.contains("tuning a kernel"), "{text}");
+    Ok(())
+}
+
+/// What a user's repository tests of its tables.
+#[test]
+fn rows_that_no_longer_compile_are_found_without_a_gpu() -> Result<(), Error> {
+    let works = |config: &Config<SoftmaxConsts>, _: &[usize]| {
+        config.request::<f32>().options(config.options).place(Target::sm_90a()).map(drop)
+    };
+    let mut tuned = tuned()?;
+    assert_eq!(tuned.verify(works), Ok(()));
+    tuned.insert(&[1, 100], SoftmaxConsts { BLOCK: 96 }.into());
+    let error = tuned.verify(works).map_err(|error| error.to_string());
+    assert!(
+        error.clone().is_err_and(|text| text.contains("1 of 2 rows no longer compile") && text.contains("BLOCK = 96")),
+        "{error:?}"
+    );
+    Ok(())
+}
+
+/// Errors that were there before belong to whoever launched what failed.
+#[test]
+fn errors_of_before_are_given_before_tuning_begins() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    softmax::<_, 256>(&x, &mut out, COLUMNS as i32).grid(ROWS + 1).launch(&device)?;
+    let mut launches = 0;
+    let mut run = || {
+        Tuner::new(SoftmaxConsts::space().BLOCK([256])).run(&device, |config, trial| {
+            launches += 1;
+            trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS))
+        })
+    };
+    assert!(matches!(run(), Err(Error::OutOfBounds { .. })));
+    run()?;
+    assert!(launches > 0);
+    Ok(())
+}
+
+/// A function of several launches is tuned as a whole.
+#[test]
+fn work_of_several_launches_is_tuned() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    let tuner = Tuner::new(SoftmaxConsts::space().BLOCK([256, 512])).name("twice").dtype("f32");
+    let outcome = tuner.run(&device, |config, trial| {
+        trial.run(device.default_stream(), || {
+            config.call(&x, &mut out, COLUMNS as i32).grid(ROWS).launch(&device)?;
+            config.call(&x, &mut out, COLUMNS as i32).grid(ROWS).launch(&device)
+        })
+    })?;
+    assert_eq!(outcome.tried.len(), 2);
+    let nothing = Tuner::new(SoftmaxConsts::space().BLOCK([256])).run(&device, |_, _| Ok(()));
+    assert!(nothing.is_err_and(|error| error.to_string().contains("launches nothing")));
+    Ok(())
+}
