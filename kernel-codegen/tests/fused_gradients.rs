@@ -20,7 +20,7 @@ fn halves(len: usize, salt: u32) -> HostBuffer {
 
 /// `%k` is multiplied by blocks of `%q`, a vector of `%l` is subtracted, the result goes on as a factor from registers and,
 /// transposed, from shared memory; what the latter makes is added to `%s`.
-fn text(vector: &str) -> String {
+fn text([factors, sums]: [&str; 2]) -> String {
     let facts = "{div = 16, len_div = 16, stride_div = 16}";
     format!(
         "kernel gradients \"gradients.rs\" unsafe bound {{
@@ -49,12 +49,13 @@ fn text(vector: &str) -> String {
       %row: f32[1, 64] = expand_dims %v {{axis = 0}}
       %rows: f32[128, 64] = broadcast %row
       %t: f32[128, 64] = mul %c, %small
-{vector}
+{factors}
       %p: f16[128, 64] = cast %u
       %pt: f16[64, 128] = permute %p {{perm = [1, 0]}}
       %change: f32[64, 64] = dot %pt, %keys, %begin {{precision = tf32}}
       %d: f32[128, 64] = dot %p, %y, %acc {{precision = tf32}}
-      desc_reduce %s, %change, %i, %zero {{op = add}}
+{sums}
+      desc_reduce %s, %moved, %i, %zero {{op = add}}
       yield %d
     }}
     yield %sum
@@ -66,9 +67,16 @@ fn text(vector: &str) -> String {
 }
 
 /// The factors are computed with the vector.
-const IN_FACTORS: &str = "      %u: f32[128, 64] = sub %t, %rows";
+const IN_FACTORS: [&str; 2] =
+    ["      %u: f32[128, 64] = sub %t, %rows", "      %moved: f32[64, 64] = add %change, %begin"];
 
-fn check(vector: &str, num_warps: u32, num_stages: u32) -> Vec<String> {
+/// No product depends on the vector.
+const BEHIND_PRODUCTS: [&str; 2] = [
+    "      %u: f32[128, 64] = add %t, %start",
+    "      %wide: f32[64, 64] = broadcast %row\n      %moved: f32[64, 64] = add %change, %wide",
+];
+
+fn check(vector: [&str; 2], num_warps: u32, num_stages: u32) -> Vec<String> {
     let kernel = kernel(&text(vector));
     let tensors = [
         HostTensor::contiguous(&[192, 64]),
@@ -110,4 +118,10 @@ fn vectors_come_with_factors_and_sums_leave_by_tensor_copies() {
         let bytes = 64 * 64 * 2 + 64 * 4;
         assert!(loops.iter().any(|what| what.contains(&format!("{num_stages} slots of {bytes} bytes"))), "{loops:?}");
     }
+}
+
+/// Threads of four warps meet before one of them says that all have read.
+#[test]
+fn vectors_that_no_product_depends_on_have_slots_of_their_own() {
+    check(BEHIND_PRODUCTS, 8, 2);
 }
