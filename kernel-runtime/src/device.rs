@@ -271,7 +271,10 @@ impl Device {
     ///
     /// [`Error::OutOfMemory`]; [`Error::Driver`].
     pub unsafe fn uninit<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
-        if cfg!(debug_assertions) && matches!(&*self.0.context, Context::Cpu) && T::ELEMENT != crate::dtype::ElementType::Bool {
+        if cfg!(debug_assertions)
+            && matches!(&*self.0.context, Context::Cpu)
+            && T::ELEMENT != crate::dtype::ElementType::Bool
+        {
             let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
             let bytes = bytes.ok_or_else(|| self.0.context.size_overflow())?;
             return self.allocate(len, Fill::Copy(&vec![0xff; bytes]));
