@@ -152,7 +152,7 @@ pub fn backward_weight(stage: &mut Stage) -> Result<(), Failure> {
     let x = Input::<f16>::normal(&device, 1, sizes.len(), 0)?;
     let dy = Input::<f16>::normal(&device, 2, sizes.len(), 0)?;
     // The taps of the first filter, for the first channel of the image: a row of the image at a time.
-    let mut values = vec![0.0; 9];
+    let mut values = [0.0; 9];
     for image in 0..images {
         let width = side * channels;
         let read = |data: &Input<f16>, row: usize| data.read((image * side + row) * width, width);

@@ -38,7 +38,7 @@ fn distinct(device: &Device, matrix: Matrix) -> Result<Input<f32>, Failure> {
     let Matrix { columns, .. } = matrix;
     let rows = (1usize << 20).div_ceil(columns).min(matrix.rows);
     // A step that has no factor in common with the number of columns visits each number once.
-    let step = (columns as u64 * 618 / 1000 | 1).max(1);
+    let step = (columns as u64 * 618 / 1000) | 1;
     let step = (step..).step_by(2).find(|step| greatest_common_divisor(*step, columns as u64) == 1).unwrap_or(1);
     let number = |i: u64| {
         let (row, column) = (i / columns as u64, i % columns as u64);
@@ -149,7 +149,7 @@ pub fn sample(stage: &mut Stage) -> Result<(), Failure> {
 
 /// Numbers without an order, below `bins`.
 fn numbers(len: usize, bins: usize) -> Vec<i32> {
-    (0..len.min(1 << 20) as u64).map(|i| ((i * 2_654_435_761 >> 11) % bins as u64) as i32).collect()
+    (0..len.min(1 << 20) as u64).map(|i| (((i * 2_654_435_761) >> 11) % bins as u64) as i32).collect()
 }
 
 pub fn bincount(stage: &mut Stage) -> Result<(), Failure> {

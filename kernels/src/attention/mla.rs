@@ -36,7 +36,8 @@ impl MlaConfig {
         }
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
         let block_k = block(if hopper { 32 } else { 16 });
-        let wanted = device.multiprocessor_count().div_ceil(programs.max(1));
+        // As many parts as run at once: more would begin a second turn of all multiprocessors.
+        let wanted = device.multiprocessor_count() / programs.max(1);
         let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
         MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
@@ -246,6 +247,7 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     }
     // SAFETY: each part writes its sums and logarithms, where it has no keys too.
     let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [config.parts, sequences, heads, queries, rank]) }?;
+    // SAFETY: as above.
     let mut logs = unsafe { Tensor::uninit(cx.device(), [config.parts, sequences, heads, queries]) }?;
     launch.run(cx, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)

@@ -145,6 +145,7 @@ fn run<T: Num, const R: usize>(
     }
     // SAFETY: the first pass writes every piece's extreme and its place.
     let mut partial = unsafe { cx.device().uninit::<T>(work.partials()) }?;
+    // SAFETY: as above.
     let mut partial_places = unsafe { cx.device().uninit::<i32>(work.partials()) }?;
     let strides = work.partial();
     first_pass(

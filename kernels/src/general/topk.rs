@@ -170,8 +170,9 @@ fn run<T: Num>(cx: &Context, x: Rows<'_, T>, taken: Taken<T>, to: Results<'_, T>
             .launch(cx.device());
     };
     let groups = x.columns.div_ceil(group);
-    // SAFETY: the first launch writes every extreme, the second every choice.
+    // SAFETY: the first launch writes every extreme.
     let mut extremes = unsafe { cx.device().uninit::<T>(x.rows * groups) }?;
+    // SAFETY: the second writes every choice.
     let mut chosen = unsafe { cx.device().uninit::<i32>(x.rows * k) }?;
     let per_tile = TILE / group;
     GroupExtremesConsts { SMALLEST: taken.smallest, G: group, BG: per_tile }

@@ -39,8 +39,8 @@ impl DecodeConfig {
         if !device.is_cuda() {
             return DecodeConfig { block_rows: 16, block_k: 32, parts: 2, num_warps: 4, num_stages: 2 };
         }
-        // Twice as many programs as multiprocessors, of at least four blocks each.
-        let wanted = (2 * device.multiprocessor_count()).div_ceil(programs.max(1));
+        // Up to two programs for each multiprocessor, which run at once, of at least four blocks each.
+        let wanted = 2 * device.multiprocessor_count() / programs.max(1);
         let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
         DecodeConfig { block_rows, block_k, parts, num_warps, num_stages: if hopper { 3 } else { 2 } }
@@ -250,6 +250,7 @@ fn decode_keys_into<T: Float, K: Float>(
     }
     // SAFETY: each part writes its sums and logarithms, where it has no keys too.
     let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [parts, batch, heads, most, dv]) }?;
+    // SAFETY: as above.
     let mut logs = unsafe { Tensor::uninit(cx.device(), [parts, batch, heads, most]) }?;
     launch(cx, &queries, keys, options, &blocks, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)

@@ -124,8 +124,9 @@ fn tiles<T: Float, const TALL: usize, const SQUARE: bool>(
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 2>)> {
     let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
     let stride = x.rows("x")?.stride;
-    // SAFETY: the kernel writes every number and every scale.
+    // SAFETY: the kernel writes every number.
     let mut out = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    // SAFETY: and every scale.
     let mut scales = unsafe { Tensor::uninit(cx.device(), [scale_rows, x.shape()[1].div_ceil(BLOCK)]) }?;
     if !x.is_empty() {
         quantise_tiles::<_, TALL, BLOCK, SQUARE>(
