@@ -3,8 +3,10 @@
 //! | guide | about |
 //! |---|---|
 //! | [`matmul`] | a matrix product, from the obvious kernel to one that is as fast as the vendor's library |
+//! | [`tuning`] | how a kernel gets the configuration that is fastest where it runs |
 //! | [`conformance`] | Triton's own tests of its language, and its functions beside ours |
 
 #[doc = include_str!("conformance.md")]
 pub mod conformance {}
 pub mod matmul;
+pub mod tuning;
