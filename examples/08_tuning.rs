@@ -2,19 +2,20 @@
 //!
 //! ```text
 //! cargo run --release --example 08_tuning
-//! cargo run --release --example 08_tuning -- 4096 4096 4096 60        rows, columns, length of sums, seconds
+//! cargo run --release --example 08_tuning -- 4096 4096 4096 60            rows, columns, length of sums, seconds
+//! cargo run --release --example 08_tuning -- 4096 4096 4096 600 all DIR   everything, and where to keep it
 //! ```
 //!
 //! On a GPU it tunes a product of f16 matrices by programs that stay, on the CPU a small one. `target/tuned` then has the
 //! table, every trial, and pictures.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tilewright::bench::Bench;
 use tilewright::launch::Config;
 use tilewright::prelude::*;
-use tilewright::tune::{Bar, Table, Tuned, Tuner};
+use tilewright::tune::{Bar, Plan, Table, Tuned, Tuner};
 
 /// `c = a @ b`, all row-major, by programs that stay.
 #[kernel]
@@ -41,19 +42,29 @@ pub fn matmul<T: Float, const BM: usize, const BN: usize, const BK: usize, const
     }
 }
 
-/// The sizes of a product, and how long tuning may take.
+/// What the command line says.
 struct Job {
+    /// Rows, columns, and the length of sums.
     sizes: [usize; 3],
     seconds: u64,
+    /// Whether everything is tried.
+    all: bool,
+    folder: PathBuf,
 }
 
 impl Job {
     fn read(device: &Device) -> Job {
-        let given: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-        let usual = if device.is_cuda() { [4096; 3] } else { [64, 96, 64] };
-        let size = |index: usize| given.get(index).copied().unwrap_or(usual[index]);
-        let seconds = given.get(3).map_or(if device.is_cuda() { 60 } else { 10 }, |&seconds| seconds as u64);
-        Job { sizes: [size(0), size(1), size(2)], seconds }
+        let (mut numbers, mut all, mut folder) = (Vec::new(), false, PathBuf::from("target/tuned"));
+        for word in std::env::args().skip(1) {
+            match (word.parse::<usize>(), word.as_str()) {
+                (Ok(number), _) => numbers.push(number),
+                (Err(_), "all") => all = true,
+                (Err(_), path) => folder = path.into(),
+            }
+        }
+        let usual = if device.is_cuda() { [4096, 4096, 4096, 60] } else { [64, 96, 64, 10] };
+        let [m, n, k, seconds] = [0, 1, 2, 3].map(|index| numbers.get(index).copied().unwrap_or(usual[index]));
+        Job { sizes: [m, n, k], seconds: seconds as u64, all, folder }
     }
 
     /// Programs that stay: as few as need no more tiles each than one per multiprocessor would.
@@ -91,13 +102,14 @@ fn main() -> Result<(), Error> {
     let (a, b) = (TensorDesc::new(&a, [m, k])?, TensorDesc::new(&b, [k, n])?);
 
     // Tuning: the closure says how a configuration is launched, and nothing of how it is measured.
-    let folder = Path::new("target/tuned");
+    let folder = &job.folder;
     let tuner = Tuner::new(space(&device))
         .sizes(&job.sizes)
         .budget(Duration::from_secs(job.seconds))
         .table(folder.join("matmul.toml"))
         .stop_on_ctrl_c()
-        .observe(Bar::default());
+        .observe(Bar::default())
+        .exhaustive_up_to(if job.all { usize::MAX } else { 64 });
     let outcome = tuner.run(&device, |config, trial| {
         let mut c = TensorDescMut::new(&mut c, [m, n])?;
         let call = config.call(&a, &b, &mut c, m as i32, n as i32, k as i32);
@@ -105,6 +117,9 @@ fn main() -> Result<(), Error> {
     })?;
 
     print!("{}", outcome.chart());
+    let Plan { kept, pruned, time, .. } = &outcome.plan;
+    println!("planned {} in {time:.2?}: {} left", kept.len() + pruned.len(), kept.len());
+    println!("{} tried in {:.1?}, then {:?}", outcome.tried.len(), outcome.time, outcome.ended);
     for (reason, count) in outcome.pruned() {
         println!("{count} were not tried: {reason}");
     }

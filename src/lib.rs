@@ -43,6 +43,8 @@
 //! | [`Device`], [`Buffer`], [`View`], [`ViewMut`], [`Stream`], [`Event`] | where kernels run, and on what |
 //! | [`TensorDesc`], [`TensorDescMut`] | buffers seen as tensors, which kernels read and write in blocks |
 //! | [`launch`] | calls, grids, compiled kernels to look at |
+//! | [`tune`] | which configuration of a kernel is fastest, and tables of those that are |
+//! | [`bench`] | how long things take |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
 //! | [`archive`] | compiled kernels in files: the cache on disk, kernels shipped without a compiler |
@@ -132,6 +134,7 @@
 //! | feature | default | meaning |
 //! |---|---|---|
 //! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU, and on GPUs from an [archive] |
+//! | `tune` | on | what people see of tuning: a bar on the terminal, Ctrl-C, pictures |
 //! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
 //!
 //! The LLVM of the Rust toolchain is loaded on x86-64 and aarch64 Linux. On other platforms `jit` has no effect without

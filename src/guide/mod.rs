@@ -5,6 +5,7 @@
 //! | [`matmul`] | a matrix product, from the obvious kernel to one that is as fast as the vendor's library |
 //! | [`attention`] | attention, from three passes over the keys to two groups of warps that take turns |
 //! | [`shipping`] | programs that take compiled kernels with them, and the cache on disk |
+//! | [`tuning`] | how a kernel gets the configuration that is fastest where it runs |
 //! | [`conformance`] | Triton's own tests of its language, and its functions beside ours |
 
 pub mod attention;
@@ -12,3 +13,4 @@ pub mod attention;
 pub mod conformance {}
 pub mod matmul;
 pub mod shipping;
+pub mod tuning;

@@ -1,0 +1,89 @@
+//! How a kernel gets the configuration that is fastest where it runs.
+//!
+//! A kernel's constexprs, warps and stages decide how fast it is, and which are best depends on the device and the sizes. The
+//! module [`tune`](crate::tune) finds them by measuring, once, and keeps them in a table in your repository. Launches look
+//! into the table. They never measure.
+//!
+//! # A space
+//!
+//! `#[kernel]` gives the constexprs a space with a method for each, of its type. What the kernel does not have does not
+//! compile:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright::tune::{Table, Tuner};
+//!
+//! /// out[i] = x[i] * factor
+//! #[kernel]
+//! pub fn scale<T: Num, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<T>, factor: T, n: i32) {
+//!     static_assert!(BLOCK >= 64);
+//!     let i = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     store(out + i, load(x + i, mask = i < n) * factor, mask = i < n);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let (device, n) = (Device::best()?, 5000);
+//!     let (x, mut out) = (device.full(n, 2.0f32)?, device.zeros::<f32>(n)?);
+//!
+//!     // What to choose from. `where_` sees constexprs as fields.
+//!     let space = ScaleConsts::space().BLOCK([32, 256, 1024, 4096]).num_warps([4, 8]).where_(|config| config.BLOCK < 4096);
+//!
+//!     // The closure says how a configuration is launched.
+//!     let outcome = Tuner::new(space).sizes(&[n]).run(&device, |config, trial| {
+//!         trial.launch(config.call(&x, &mut out, 3.0, n as i32).grid_with(|consts| n.div_ceil(consts.BLOCK)))
+//!     })?;
+//!     println!("{} in {:.4} ms", outcome.best, outcome.ms);
+//!     assert_eq!(out.to_vec()?, vec![0.0; n], "outputs are as they were before");
+//!
+//!     // Keeping it, which `.table("tuned/scale.toml")` does by itself, and launching by it.
+//!     let mut table = Table::new();
+//!     table.insert("scale", device.name(), "f32", &[n], &outcome.best);
+//!     let tuned = Table::parse(&table.to_toml())?.of("scale", device.name(), "f32")?;
+//!     let call = scale::<_, 256>(&x, &mut out, 3.0, n as i32).tuned(&tuned, &[n]);
+//!     call.grid_with(|consts| n.div_ceil(consts.BLOCK)).launch(&device)?;
+//!     assert_eq!(out.to_vec()?, vec![6.0; n]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What happens
+//!
+//! 1. **Pruning.** Each configuration is bound and placed on all cores, without LLVM and without a GPU, in a few milliseconds.
+//!    Assertions that do not hold, too much shared memory, more registers than there are, and configurations that become the
+//!    same code as another are out. [`Tuner::plan`](crate::tune::Tuner::plan) does this alone; with
+//!    [`Tuner::target`](crate::tune::Tuner::target) for a GPU that you do not have.
+//! 2. **Order.** A cost model reads the placed kernel: operations, bytes, what hides what. It says what to try first, and
+//!    throws nothing away.
+//! 3. **Search.** Up to 64 configurations are all tried. Of more, the search learns along each axis what the model gets wrong,
+//!    and stops when nothing better comes, when the time is over, on Ctrl-C if you asked for that, or at the bound that you
+//!    gave. The same seed gives the same search.
+//! 4. **Measuring.** Other threads compile while one measures, with cold caches. Results are compared with those of the first
+//!    configuration. What fails, for whatever reason, is out, and its error is nobody else's.
+//! 5. **The final.** The best run in turns. A configuration that you said to start at stays, unless another is faster beyond
+//!    noise.
+//!
+//! [`Outcome::explain`](crate::tune::Outcome::explain) says of any configuration why it is not the winner,
+//! [`Outcome::chart`](crate::tune::Outcome::chart) and its neighbours draw pictures.
+//!
+//! Buffers that a kernel writes begin each trial as they were before tuning, and end so: kernels that add to their output or
+//! work in place need nothing special. Work of several launches is tuned with
+//! [`Trial::run`](crate::launch::Trial::run), and then sees to that itself.
+//!
+//! # Keeping
+//!
+//! With `.table("tuned/scale.toml")` the winner goes into that file, under the device's name, the dtypes, and the sizes
+//! rounded up to powers of two. Every trial goes into `tuned/scale.trials.jsonl` beside it. What was measured once, of the same code
+//! and sizes, is not measured again: another value of an axis costs the trials with that value. Two processes may write at
+//! the same time.
+//!
+//! A table is text: read it with `Table::parse(include_str!(..))`. A test of your repository says when a row no longer
+//! compiles, without a GPU:
+//!
+//! ```text
+//! tuned.verify(|config, _| config.request::<f32>().options(config.options).place(Target::sm_90a()).map(drop))?;
+//! ```
+//!
+//! Where a rule is better than a table, [`Tuned::heuristic`](crate::tune::Tuned::heuristic) takes a closure, and
+//! [`Tuned::or`](crate::tune::Tuned::or) one for the sizes that the table does not have.
+//!
+//! `examples/08_tuning.rs` tunes a matrix product on whatever device there is.
