@@ -11,6 +11,8 @@
 //! A launch asks, in this order: archives of the program, the cache on disk, the compiler. Where there is no compiler, it
 //! takes a variant of the program's archives that takes less for granted, and is slower.
 
+#[cfg(test)]
+mod anywhere;
 mod entry;
 mod identity;
 mod missing;
