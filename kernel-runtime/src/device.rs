@@ -15,7 +15,7 @@
 use crate::buffer::Buffer;
 use crate::context::Context;
 use crate::driver;
-use crate::dtype::DType;
+use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, capture};
 use crate::settings::{self, DeviceChoice};
@@ -256,6 +256,19 @@ impl Device {
     /// [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn zeros<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
         self.allocate(len, Fill::Zero)
+    }
+
+    /// A buffer of `len` elements of whatever values: for what a launch writes from end to end, so that it is written once.
+    ///
+    /// They are values of `T` all the same, and reading them before they are written is safe. On a GPU they are what the
+    /// memory happened to hold. On the CPU they are zeros, or in builds with debug assertions numbers that show up in
+    /// results: NaN of floats, the greatest or -1 of integers. Elements of `bool` are `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn empty<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, if T::ELEMENT == ElementType::Bool { Fill::Zero } else { Fill::Whatever })
     }
 
     /// A buffer of `len` elements, each `value`.

@@ -61,6 +61,16 @@ impl<T: DType, const R: usize> Tensor<T, R> {
         Ok(Tensor { buffer: device.zeros(elements)?, shape })
     }
 
+    /// A tensor of whatever elements, for what is written from end to end: see [`Device::empty`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], also if the shape has more elements than can be counted.
+    pub fn empty(device: &Device, shape: [usize; R]) -> Result<Self> {
+        let elements = Layout::packed(shape).elements().unwrap_or(usize::MAX);
+        Ok(Tensor { buffer: device.empty(elements)?, shape })
+    }
+
     /// A tensor of these elements, in row-major order.
     ///
     /// # Errors

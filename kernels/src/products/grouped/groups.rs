@@ -249,7 +249,7 @@ pub fn gather<'a, T: DType>(cx: &Context, x: impl Into<TensorView<'a, T, 2>>, gr
     let columns = x.shape()[1];
     check::shape("x", x.shape(), [groups.tokens, columns])?;
     let stride = x.rows("x")?.stride;
-    let mut out = Tensor::zeros(cx.device(), [groups.height(), columns])?;
+    let mut out = Tensor::empty(cx.device(), [groups.height(), columns])?;
     if out.is_empty() {
         return Ok(out);
     }
@@ -319,8 +319,11 @@ pub fn combine<'a, 'b, T: Float>(
         return Err(check::invalid("weights", "is not contiguous", "copy it with `general::contiguous` first"));
     }
     let stride = y.rows("y")?.stride;
-    let mut out = Tensor::zeros(cx.device(), [groups.tokens, columns])?;
-    if out.is_empty() || groups.chosen == 0 {
+    if groups.chosen == 0 {
+        return Tensor::zeros(cx.device(), [groups.tokens, columns]);
+    }
+    let mut out = Tensor::empty(cx.device(), [groups.tokens, columns])?;
+    if out.is_empty() {
         return Ok(out);
     }
     let block = columns.next_power_of_two().min(1024);
