@@ -31,7 +31,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// `len` elements of type `T` on a device. Made by [`Device::upload`] and [`Device::zeros`].
+/// `len` elements of type `T` on a device. Made by [`Device::upload`], [`Device::zeros`] and [`Device::empty`].
 pub struct Buffer<T: DType> {
     /// Shared with the graphs that use the buffer, and with nobody else.
     storage: Arc<Storage>,

@@ -15,7 +15,7 @@
 use crate::buffer::Buffer;
 use crate::context::Context;
 use crate::driver;
-use crate::dtype::DType;
+use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, capture};
 use crate::settings::{self, DeviceChoice};
@@ -259,28 +259,17 @@ impl Device {
         self.allocate(len, Fill::Zero)
     }
 
-    /// A buffer of `len` elements that hold whatever was in the memory: for results that a kernel writes as a whole, which need
-    /// not be zeroed before.
+    /// A buffer of `len` elements of whatever values: for what a launch writes from end to end, so that it is written once.
     ///
-    /// Debug builds fill it with ones in all bits on the CPU, NaN of floats, so that tests see what was not written.
-    ///
-    /// # Safety
-    ///
-    /// Each element is written before it is read.
+    /// They are values of `T` all the same, and reading them before they are written is safe. On a GPU they are what the
+    /// memory happened to hold. On the CPU they are zeros, or in builds with debug assertions numbers that show up in
+    /// results: NaN of floats, the greatest or -1 of integers. Elements of `bool` are `false`.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; [`Error::Driver`].
-    pub unsafe fn uninit<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
-        if cfg!(debug_assertions)
-            && matches!(&*self.0.context, Context::Cpu)
-            && T::ELEMENT != crate::dtype::ElementType::Bool
-        {
-            let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
-            let bytes = bytes.ok_or_else(|| self.0.context.size_overflow())?;
-            return self.allocate(len, Fill::Copy(&vec![0xff; bytes]));
-        }
-        self.allocate(len, Fill::Later)
+    pub fn empty<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, if T::ELEMENT == ElementType::Bool { Fill::Zero } else { Fill::Whatever })
     }
 
     /// A buffer of `len` elements, each `value`.

@@ -69,7 +69,7 @@ pub(crate) struct Storage {
     claim: Option<Claim>,
 }
 
-/// How memory comes into the world. It is never uninitialised when safe code sees it: who promises to write it says `unsafe`.
+/// How memory comes into the world. It is never uninitialised, as Rust means it, when safe code sees it.
 pub(crate) enum Fill<'a> {
     /// All bytes zero.
     Zero,
@@ -77,7 +77,14 @@ pub(crate) enum Fill<'a> {
     Copy(&'a [u8]),
     /// The caller initialises all of it before anybody reads it.
     Later,
+    /// Any bytes, which must all be values of the elements' type. Memory of a GPU has some from the start, as Rust never
+    /// sees it but through copies; memory of the host is allocated zeroed.
+    Whatever,
 }
+
+/// What new host memory is filled with in builds with debug assertions if its contents must not matter: NaN of floats, so that
+/// reading what was never written shows.
+const UNWRITTEN: u8 = 0xff;
 
 impl Storage {
     /// Allocates memory for `len` elements of `size` bytes, on `stream` of `device`.
@@ -100,6 +107,7 @@ impl Storage {
                 storage.write_unordered(0, source, stream)?;
             }
             Fill::Later => {}
+            Fill::Whatever => storage.mark_unwritten(),
         }
         Ok(storage)
     }
@@ -265,6 +273,14 @@ impl Storage {
             }
             // Host memory is allocated zeroed.
             (Address::Device(_) | Address::Host(_), _) => Ok(()),
+        }
+    }
+
+    /// Lets reads of new memory that nothing has written show, where debug assertions are on.
+    fn mark_unwritten(&self) {
+        if let (true, Address::Host(address)) = (cfg!(debug_assertions), self.address) {
+            // SAFETY: the memory is ours and has this size.
+            unsafe { address.write_bytes(UNWRITTEN, self.bytes) };
         }
     }
 

@@ -117,6 +117,26 @@ fn zeros_are_zeros() -> Result<()> {
 }
 
 #[test]
+fn what_nobody_wrote_is_a_value_all_the_same() -> Result<()> {
+    on_devices(|device| {
+        assert_eq!(device.empty::<bool>(1000)?.to_vec()?, [false; 1000]);
+        let mut buffer = device.empty::<f32>(1000)?;
+        let unwritten = buffer.to_vec()?;
+        if !device.is_cuda() {
+            let expected = if cfg!(debug_assertions) { f32::from_bits(u32::MAX) } else { 0.0 };
+            assert!(unwritten.iter().all(|x| x.to_bits() == expected.to_bits()));
+        }
+        buffer.slice_mut(..500)?.fill(1.0)?;
+        assert_eq!(buffer.slice(..500)?.to_vec()?, [1.0; 500]);
+        for len in [0, 1] {
+            assert_eq!(device.empty::<f64>(len)?.to_vec()?.len(), len);
+        }
+        assert!(matches!(device.empty::<f64>(usize::MAX), Err(Error::OutOfMemory { .. })));
+        Ok(())
+    })
+}
+
+#[test]
 fn bytes_of_a_kernel_that_are_no_bool_are_read_as_true() -> Result<()> {
     let device = Device::cpu();
     let mut buffer = device.zeros::<bool>(4)?;

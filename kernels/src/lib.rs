@@ -38,7 +38,7 @@ pub mod training;
 
 mod arguments;
 mod check;
-#[cfg(all(test, feature = "jit"))]
+#[cfg(test)]
 mod code;
 mod context;
 mod device;

@@ -6,91 +6,24 @@ use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBack
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::mla::AttentionMlaConsts;
 use super::serving::kernels::AttentionCachedConsts;
+use crate::code::Code;
 use tilewright::launch::{CompiledKernel, Target};
 use tilewright::prelude::*;
-use tilewright_tests::assembler::{assemble_to, disassemble};
-use tilewright_tests::factors::check_sass;
-
-/// What a kernel became.
-pub(super) struct Code {
-    pub(super) report: String,
-    /// Bytes of registers that were stored to memory.
-    pub(super) spills: u32,
-    /// What ptxas said.
-    pub(super) log: String,
-    /// Instructions of the innermost loops with products.
-    pub(super) loops: Vec<Trip>,
-}
-
-/// One trip through a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Trip {
-    pub(super) instructions: usize,
-    pub(super) wgmma: usize,
-    pub(super) mma: usize,
-    /// Stores of registers to shared memory.
-    pub(super) stores: usize,
-    /// Accesses to spilled registers.
-    pub(super) local: usize,
-}
-
-/// The innermost loops with products of a program's text.
-fn loops(sass: &str) -> Vec<Trip> {
-    let lines: Vec<&str> = sass.lines().map(str::trim).collect();
-    let label = |name: &str| lines.iter().position(|line| line.strip_suffix(':') == Some(name));
-    let mut found: Vec<(usize, Trip)> = vec![];
-    for (end, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("BRA")) {
-        let Some(target) = line.find(".L_").map(|at| &line[at..]) else { continue };
-        let target = &target[..target.find([')', '`', ';', ' ']).unwrap_or(target.len())];
-        let Some(begin) = label(target).filter(|begin| *begin < end) else { continue };
-        let body = &lines[begin..=end];
-        let count = |what: &str| body.iter().filter(|line| line.contains(what)).count();
-        let trip = Trip {
-            instructions: body.iter().filter(|line| line.contains("/*") && line.contains(';')).count(),
-            wgmma: count("HGMMA"),
-            mma: count("HMMA.") + count("DMMA"),
-            stores: count("STS"),
-            local: count("LDL") + count("STL"),
-        };
-        let inner = found.iter().any(|(other, _)| *other >= begin);
-        if trip.wgmma + trip.mma > 0 && count("EXIT") == 0 && !inner {
-            found.push((begin, trip));
-        }
-    }
-    found.into_iter().map(|(_, trip)| trip).collect()
-}
+use tilewright_tests::factors::check_listing;
 
 /// `None` where ptxas or nvdisasm is missing.
 pub(super) fn code(name: &str, compiled: Result<CompiledKernel, Error>, architecture: &str) -> Option<Code> {
     let compiled = compiled.unwrap_or_else(|error| panic!("{name}: {error}"));
-    let (assembled, cubin) = assemble_to(compiled.ptx(), architecture)?;
-    let loops = loops(&disassemble(&cubin)?);
+    let code = Code::of(&compiled, architecture)?;
     // Products multiply what the PTX says.
-    check_sass(compiled.ptx(), architecture).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let report = compiled.report().to_owned();
-    let notes: Vec<&str> = assembled.log.lines().filter(|line| line.contains("C75")).collect();
-    let (registers, spills) = (assembled.registers, assembled.spills);
+    check_listing(compiled.ptx(), &code.sass).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let notes: Vec<&str> = code.log.lines().filter(|line| line.contains("C75")).collect();
+    let Code { registers, spills, loops, .. } = &code;
     println!("{name} {architecture}: {registers} registers, {spills} bytes spilled, {loops:?} {notes:?}");
-    for line in report.lines().filter(|line| line.contains("shared memory,") || line.contains(": loop ")) {
+    for line in code.report.lines().filter(|line| line.contains("shared memory,") || line.contains(": loop ")) {
         println!("  {}", line.trim());
     }
-    Some(Code { report, spills: assembled.spills, log: assembled.log, loops })
-}
-
-impl Code {
-    /// Asserts that nothing is spilled, and that ptxas changes no products.
-    #[track_caller]
-    pub(super) fn assert_clean(&self, name: &str) {
-        assert_eq!(self.spills, 0, "{name}");
-        assert!(!self.log.contains("C75"), "{name}: {}", self.log);
-    }
-
-    /// Asserts that products are those of warp groups, fed by tensor copies of warps of their own.
-    #[track_caller]
-    pub(super) fn assert_fed(&self, name: &str) {
-        assert!(self.report.contains("loop fed by warps of their own"), "{name}: {}", self.report);
-        assert!(self.loops.iter().all(|trip| trip.wgmma > 0 && trip.mma == 0), "{name}: {:?}", self.loops);
-    }
+    Some(code)
 }
 
 const HOPPER: Option<(u32, u32)> = Some((9, 0));

@@ -229,8 +229,8 @@ pub fn forward<'a, T: Float>(
     let (q, k, v) = (q.into(), k.into(), v.into());
     let [batch, heads, queries, _] = q.shape();
     Problem::of(&q, &k, &v)?;
-    let mut out = Tensor::zeros(cx.device(), [batch, heads, queries, v.shape()[3]])?;
-    let mut lse = Tensor::zeros(cx.device(), [batch, heads, queries])?;
+    let mut out = Tensor::empty(cx.device(), [batch, heads, queries, v.shape()[3]])?;
+    let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
     forward_into(cx, q, k, v, None, options, &mut out, &mut lse)?;
     Ok((out, lse))
 }

@@ -73,7 +73,7 @@ pub fn merge<'a, P: Float, T: Float>(
 ) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
     let (parts, logs) = (parts.into(), lse.into());
     let [_, batch, heads, queries, d] = parts.shape();
-    let mut out = Tensor::zeros(cx.device(), [batch, heads, queries, d])?;
+    let mut out = Tensor::empty(cx.device(), [batch, heads, queries, d])?;
     let mut lse = Tensor::zeros(cx.device(), [batch, heads, queries])?;
     merge_into(cx, parts, logs, &mut out, &mut lse)?;
     Ok((out, lse))
@@ -172,7 +172,7 @@ pub fn merge_states<'a, T: Float>(
     for view in [&a.1, &b.1] {
         contiguous_last("lse", view)?;
     }
-    let mut out = Tensor::zeros(cx.device(), a.0.shape())?;
+    let mut out = Tensor::empty(cx.device(), a.0.shape())?;
     let mut lse = Tensor::zeros(cx.device(), rows)?;
     if out.is_empty() {
         return Ok((out, lse));

@@ -200,8 +200,8 @@ pub fn mla_decode<'a, T: Float>(
 ) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
     let q = q.into();
     let Sizes { sequences, heads, queries, rank, .. } = sizes(&q, cache)?;
-    let mut out = Tensor::zeros(cx.device(), [sequences, heads, queries, rank])?;
-    let mut lse = Tensor::zeros(cx.device(), [sequences, heads, queries])?;
+    let mut out = Tensor::empty(cx.device(), [sequences, heads, queries, rank])?;
+    let mut lse = Tensor::empty(cx.device(), [sequences, heads, queries])?;
     mla_decode_into(cx, q, cache, options, &mut out, &mut lse)?;
     Ok((out, lse))
 }
@@ -245,10 +245,8 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     if config.parts <= 1 {
         return launch.run(cx, one_part(out)?, one_part(lse)?);
     }
-    // SAFETY: each part writes its sums and logarithms, where it has no keys too.
-    let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [config.parts, sequences, heads, queries, rank]) }?;
-    // SAFETY: as above.
-    let mut logs = unsafe { Tensor::uninit(cx.device(), [config.parts, sequences, heads, queries]) }?;
+    let mut sums = Tensor::<f32, 5>::empty(cx.device(), [config.parts, sequences, heads, queries, rank])?;
+    let mut logs = Tensor::empty(cx.device(), [config.parts, sequences, heads, queries])?;
     launch.run(cx, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)
 }

@@ -143,10 +143,8 @@ fn run<T: Num, const R: usize>(
     if work.pieces == 1 {
         return first_pass(cx, &work, how, x.elements(), (values, to), (places, place_to));
     }
-    // SAFETY: the first pass writes every piece's extreme and its place.
-    let mut partial = unsafe { cx.device().uninit::<T>(work.partials()) }?;
-    // SAFETY: as above.
-    let mut partial_places = unsafe { cx.device().uninit::<i32>(work.partials()) }?;
+    let mut partial = cx.device().empty::<T>(work.partials())?;
+    let mut partial_places = cx.device().empty::<i32>(work.partials())?;
     let strides = work.partial();
     first_pass(
         cx,
@@ -248,8 +246,8 @@ functions! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
 
@@ -260,10 +258,10 @@ mod tests {
         let outer = ExtremesAssumed { x_kept: One, values_kept: One, places_kept: One, ..Default::default() };
         let target = Target::sm_90a();
         let compiled = consts(1, 4096).request::<f32>().num_warps(8).assume(inner).compile(target);
-        check("argmax of rows", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("argmax of rows", compiled, &["ld.global.nc.v4.b32"]);
         let compiled = consts(128, 32).request::<f32>().num_warps(8).assume(outer).compile(target);
-        check("argmax of columns", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("argmax of columns", compiled, &["ld.global.nc.v4.b32"]);
         let compiled = consts(128, 32).request::<bf16>().num_warps(8).assume(outer).compile(target);
-        check("argmax of columns, bf16", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("argmax of columns, bf16", compiled, &["ld.global.nc.v4.b32"]);
     }
 }

@@ -158,7 +158,7 @@ pub fn contiguous<'a, T: DType, const R: usize>(
     x: impl Into<TensorView<'a, T, R>>,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     copy_into(cx, x, &mut out)?;
     Ok(out)
 }
@@ -177,8 +177,8 @@ pub fn transpose<'a, T: DType, const R: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
 
@@ -187,7 +187,7 @@ mod tests {
         let assumed = CopyBlocksAssumed { x_m: One, out_n: One, ..Default::default() };
         let consts = CopyBlocksConsts { BM: 64, BN: 64 };
         let wide = ["ld.global.nc.v4", "st.global.v4"];
-        check("transpose f32", consts.request::<f32>().assume(assumed).compile(Target::sm_90a()), &wide);
-        check("transpose f16", consts.request::<f16>().assume(assumed).compile(Target::sm_90a()), &wide);
+        check_instructions("transpose f32", consts.request::<f32>().assume(assumed).compile(Target::sm_90a()), &wide);
+        check_instructions("transpose f16", consts.request::<f16>().assume(assumed).compile(Target::sm_90a()), &wide);
     }
 }

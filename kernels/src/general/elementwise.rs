@@ -79,7 +79,7 @@ macro_rules! __elementwise {
         ) -> $crate::general::parts::tilewright::Result<$crate::general::parts::Tensor<T, R>> {
             $(let $x: $crate::general::parts::TensorView<'a, T, R> = $x.into();)+
             let shape = $crate::general::parts::broadcast_shape(&[$(stringify!($x)),+], &[$($x.shape()),+])?;
-            let mut out = $crate::general::parts::Tensor::zeros(cx.device(), shape)?;
+            let mut out = $crate::general::parts::Tensor::empty(cx.device(), shape)?;
             $into(cx, $($x,)+ $($s,)* &mut out)?;
             Ok(out)
         }

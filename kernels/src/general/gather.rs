@@ -213,7 +213,7 @@ pub fn index_select<'a, 'b, T: DType, I: Int, const R: usize>(
     if let Some(size) = shape.get_mut(axis) {
         *size = index.len();
     }
-    let mut out = Tensor::zeros(cx.device(), shape)?;
+    let mut out = Tensor::empty(cx.device(), shape)?;
     index_select_into(cx, x, axis, index, &mut out)?;
     Ok(out)
 }
@@ -288,7 +288,7 @@ pub fn gather<'a, 'b, T: DType, I: Int, const R: usize>(
     index: impl Into<TensorView<'b, I, R>>,
 ) -> Result<Tensor<T, R>> {
     let index = index.into();
-    let mut out = Tensor::zeros(cx.device(), index.shape())?;
+    let mut out = Tensor::empty(cx.device(), index.shape())?;
     gather_into(cx, x, axis, index, &mut out)?;
     Ok(out)
 }
@@ -359,8 +359,8 @@ scatters! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
 
@@ -369,10 +369,10 @@ mod tests {
         let consts = GatherAlongConsts { ROWS: true, BK: 128, BL: 32 };
         let rows = GatherAlongAssumed { x_kept: One, out_kept: One, index_axis: One, ..Default::default() };
         let compiled = consts.request::<f16, i32>().num_warps(8).assume(rows).compile(Target::sm_90a());
-        check("rows of a table", compiled, &["ld.global.nc.v4.b32", "st.global.v4.b32"]);
+        check_instructions("rows of a table", compiled, &["ld.global.nc.v4.b32", "st.global.v4.b32"]);
         let consts = ScatterAlongConsts { ROWS: true, ADD: true, BK: 128, BL: 32 };
         let rows = ScatterAlongAssumed { x_kept: One, out_kept: One, index_axis: One, ..Default::default() };
         let compiled = consts.request::<f32, i32>().num_warps(8).assume(rows).compile(Target::sm_90a());
-        check("rows added to a table", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("rows added to a table", compiled, &["ld.global.nc.v4.b32"]);
     }
 }

@@ -155,8 +155,8 @@ pub fn histogram<'a, T: Real, const R: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
         for bins in [256, PRIVATE] {
             let consts = CountConsts { PRIVATE: true, BINS: bins, BLOCK };
             let compiled = consts.request::<i32>().num_warps(8).compile(Target::sm_90a());
-            check(&format!("{bins} bins"), compiled, &["ld.global.nc.v4.b32"]);
+            check_instructions(&format!("{bins} bins"), compiled, &["ld.global.nc.v4.b32"]);
         }
         let consts = CountFloatsConsts { PRIVATE: true, BINS: 256, BLOCK };
         let compiled = consts.request::<f32>().num_warps(8).compile(Target::sm_90a());
-        check("256 bins of floats", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("256 bins of floats", compiled, &["ld.global.nc.v4.b32"]);
     }
 }

@@ -2,8 +2,6 @@
 
 mod arg;
 mod axis;
-#[cfg(test)]
-pub(crate) mod code;
 mod conv;
 mod copy;
 mod elementwise;

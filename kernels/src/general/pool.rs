@@ -272,8 +272,8 @@ pub fn max_pool2d<'a, T: Number>(
     let x = x.into();
     let shape = pooling.result(x.shape())?;
     check::packed("x", &x)?;
-    let mut values = Tensor::zeros(cx.device(), shape)?;
-    let mut places = Tensor::zeros(cx.device(), shape)?;
+    let mut values = Tensor::empty(cx.device(), shape)?;
+    let mut places = Tensor::empty(cx.device(), shape)?;
     if !values.is_empty() {
         let out = (values.buffer_mut(), places.buffer_mut());
         launch!(cx, MaxPoolConsts {}, (x.elements(), out.0, out.1, T::LOWEST), x.shape(), shape, shape, pooling)?;
@@ -300,7 +300,7 @@ pub fn max_pool2d_backward<'a, 'b, T: Real>(
     check::shape("dy", dy.shape(), shape)?;
     check::packed("places", &places)?;
     check::packed("dy", &dy)?;
-    let mut dx = Tensor::zeros(cx.device(), x_shape)?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
     if !dx.is_empty() {
         let inputs = (dy.elements(), places.elements());
         launch!(cx, MaxPoolBackConsts {}, (inputs.0, inputs.1, dx.buffer_mut()), x_shape, shape, x_shape, pooling)?;
@@ -326,7 +326,7 @@ pub fn avg_pool2d<'a, T: Real>(
     let x = x.into();
     let shape = pooling.result(x.shape())?;
     check::packed("x", &x)?;
-    let mut out = Tensor::zeros(cx.device(), shape)?;
+    let mut out = Tensor::empty(cx.device(), shape)?;
     if !out.is_empty() {
         let inside = counted == Counted::Inside;
         let arguments = (x.elements(), out.buffer_mut());
@@ -351,7 +351,7 @@ pub fn avg_pool2d_backward<'a, T: Real>(
     let shape = pooling.result(x_shape)?;
     check::shape("dy", dy.shape(), shape)?;
     check::packed("dy", &dy)?;
-    let mut dx = Tensor::zeros(cx.device(), x_shape)?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
     if !dx.is_empty() {
         let inside = counted == Counted::Inside;
         let arguments = (dy.elements(), dx.buffer_mut());
@@ -370,20 +370,20 @@ pub fn avg_pool2d_backward<'a, T: Real>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
     fn images_are_read_wide() {
         let (target, wide) = (Target::sm_90a(), ["ld.global.nc.v", "st.global.v"]);
         let consts = MaxPoolConsts { BP: 16, BC: 128 };
-        check("max_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        check_instructions("max_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
         let consts = MaxPoolBackConsts { BP: 16, BC: 128 };
-        check("max_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        check_instructions("max_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
         let consts = AvgPoolConsts { COUNTED: true, BP: 16, BC: 128 };
-        check("avg_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        check_instructions("avg_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
         let consts = AvgPoolBackConsts { COUNTED: true, BP: 16, BC: 128 };
-        check("avg_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        check_instructions("avg_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
     }
 }

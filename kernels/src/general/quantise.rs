@@ -182,7 +182,7 @@ pub fn quantise<'a, Q: Quantised, T: Real>(
     scales: Scales,
 ) -> Result<(Tensor<Q, 2>, Tensor<f32, 2>)> {
     let x = x.into();
-    let mut q = Tensor::zeros(cx.device(), x.shape())?;
+    let mut q = Tensor::empty(cx.device(), x.shape())?;
     let mut out_scales = Tensor::zeros(cx.device(), scale_shape(x.shape(), scales)?.0)?;
     quantise_into(cx, x, scales, &mut q, &mut out_scales)?;
     Ok((q, out_scales))
@@ -275,7 +275,7 @@ pub fn dequantise<'a, 'b, T: Real, Q: Quantised>(
     if !in_scales.is_contiguous() {
         return Err(check::invalid("in_scales", "has gaps", "copy it with `general::contiguous` first"));
     }
-    let mut out = Tensor::zeros(cx.device(), q.shape())?;
+    let mut out = Tensor::empty(cx.device(), q.shape())?;
     let from = q.rows("q")?;
     if q.is_empty() {
         return Ok(out);
@@ -303,8 +303,8 @@ pub fn dequantise<'a, 'b, T: Real, Q: Quantised>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -313,9 +313,9 @@ mod tests {
         for (g, r) in [(128, 32), (TILE, 1), (WHOLE, 1)] {
             let consts = QuantiseGroupsConsts { G: g, R: r };
             let compiled = consts.request::<bf16, F8E4M3>().num_warps((g * r / 512).min(16) as u32).compile(target);
-            check(&format!("groups of {g}"), compiled, &wide);
+            check_instructions(&format!("groups of {g}"), compiled, &wide);
         }
         let consts = QuantiseAllConsts { BLOCK: TILE };
-        check("one scale", consts.request::<bf16, F8E4M3>().num_warps(8).compile(target), &wide);
+        check_instructions("one scale", consts.request::<bf16, F8E4M3>().num_warps(8).compile(target), &wide);
     }
 }

@@ -107,7 +107,7 @@ macro_rules! reduction {
                 if work.pieces == 1 {
                     return pass(cx, &work, (true, true), (x, out), (identity, count), to);
                 }
-                let mut partials = cx.device().zeros::<A>(work.partials())?;
+                let mut partials = cx.device().empty::<A>(work.partials())?;
                 let partial = partials.as_view_mut();
                 pass(cx, &work, (true, false), (x, partial), (identity, count), work.partial())?;
                 pass(cx, &work.of_pieces(), (false, true), (partials.as_view(), out), (identity, count), to)
@@ -158,7 +158,7 @@ pub(super) fn reduced<T: DType, const R: usize>(
     if let Some(size) = shape.get_mut(axis) {
         *size = 1;
     }
-    Tensor::zeros(cx.device(), shape)
+    Tensor::empty(cx.device(), shape)
 }
 
 /// The error of a reduction without a result for no elements.
@@ -307,8 +307,8 @@ functions! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
 
@@ -319,12 +319,12 @@ mod tests {
         let outer = sums::KernelAssumed { x_kept: One, out_kept: One, ..Default::default() };
         let target = Target::sm_90a();
         let compiled = consts(1, 4096).request::<f32, f32, f32>().num_warps(8).assume(inner).compile(target);
-        check("sum of long rows", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("sum of long rows", compiled, &["ld.global.nc.v4.b32"]);
         let compiled = consts(32, 128).request::<f16, f32, f16>().num_warps(8).assume(inner).compile(target);
-        check("sum of short rows", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("sum of short rows", compiled, &["ld.global.nc.v4.b32"]);
         let compiled = consts(128, 32).request::<f32, f32, f32>().num_warps(8).assume(outer).compile(target);
-        check("sum of columns", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("sum of columns", compiled, &["ld.global.nc.v4.b32"]);
         let compiled = consts(128, 32).request::<f16, f32, f16>().num_warps(8).assume(outer).compile(target);
-        check("sum of columns, f16", compiled, &["ld.global.nc.v4.b32"]);
+        check_instructions("sum of columns, f16", compiled, &["ld.global.nc.v4.b32"]);
     }
 }

@@ -159,7 +159,7 @@ pub fn sample<'a, T: Real>(
     if rows > 0 && columns == 0 {
         return wrong("logits", "without columns".into(), "give it one at least");
     }
-    let mut out = Tensor::zeros(cx.device(), [rows])?;
+    let mut out = Tensor::empty(cx.device(), [rows])?;
     if rows == 0 {
         return Ok(out);
     }
@@ -192,8 +192,8 @@ fn draw_of_all<T: Real>(
     let columns = check::size("logits", from.columns)?;
     let block = from.columns.next_power_of_two().min(2048);
     let work = Work::of("logits", logits.layout(), 1, true)?.with_blocks(1, block);
-    let mut values = cx.device().zeros::<f32>(work.pieces * from.rows)?;
-    let mut places = cx.device().zeros::<i32>(work.pieces * from.rows)?;
+    let mut values = cx.device().empty::<f32>(work.pieces * from.rows)?;
+    let mut places = cx.device().empty::<i32>(work.pieces * from.rows)?;
     DrawAllConsts { BLOCK: block }
         .call(
             logits.elements(),
@@ -209,7 +209,7 @@ fn draw_of_all<T: Real>(
         .num_warps((block / 256).clamp(1, 8) as u32)
         .stream(cx.stream())
         .launch(cx.device())?;
-    let mut best = cx.device().zeros::<f32>(from.rows)?;
+    let mut best = cx.device().empty::<f32>(from.rows)?;
     let to = Kept { kept: 1, beside: from.rows as i64, axis: 0 };
     let how = (true, f32::NEG_INFINITY);
     last_pass(cx, &work, how, (&values, &places), (best.as_view_mut(), to), (out.buffer_mut().as_view_mut(), to))

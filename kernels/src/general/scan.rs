@@ -128,9 +128,9 @@ macro_rules! scan {
                 if work.pieces == 1 {
                     return pass(cx, &work, (x, out), (None, partial), how, to);
                 }
-                let mut totals = cx.device().zeros::<A>(work.partials())?;
+                let mut totals = cx.device().empty::<A>(work.partials())?;
                 $totals::pass(cx, &work, (true, false), (x, totals.as_view_mut()), (how.0, 0), partial)?;
-                let mut scanned = cx.device().zeros::<A>(work.partials())?;
+                let mut scanned = cx.device().empty::<A>(work.partials())?;
                 let between = (totals.as_view(), scanned.as_view_mut());
                 pass(cx, &work.of_pieces(), between, (None, partial), how, partial)?;
                 pass(cx, &work, (x, out), (Some(scanned.as_view()), partial), how, to)
@@ -168,7 +168,7 @@ macro_rules! functions {
             direction: Direction,
         ) -> Result<Tensor<T::Total, R>> {
             let x = x.into();
-            let mut out = Tensor::zeros(cx.device(), x.shape())?;
+            let mut out = Tensor::empty(cx.device(), x.shape())?;
             $into(cx, x, axis, direction, &mut out)?;
             Ok(out)
         }
@@ -203,8 +203,8 @@ functions! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
 
@@ -217,9 +217,9 @@ mod tests {
         let wide = ["ld.global.nc.v4.b32", "st.global.v4.b32"];
         for carried in [false, true] {
             let request = consts(1, 4096).request::<f32, f32, f32>(carried).num_warps(8).assume(inner);
-            check("cumsum of rows", request.compile(target), &wide);
+            check_instructions("cumsum of rows", request.compile(target), &wide);
         }
         let request = consts(128, 32).request::<f32, f32, f32>(false).num_warps(8).assume(outer);
-        check("cumsum of columns", request.compile(target), &wide);
+        check_instructions("cumsum of columns", request.compile(target), &wide);
     }
 }

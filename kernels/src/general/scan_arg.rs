@@ -144,11 +144,11 @@ fn run<T: Num, const R: usize>(
     if work.pieces == 1 {
         return pass(cx, &work, how, (x, None), (None, strides), values, places);
     }
-    let mut extremes = cx.device().zeros::<T>(work.partials())?;
-    let mut extreme_places = cx.device().zeros::<i32>(work.partials())?;
+    let mut extremes = cx.device().empty::<T>(work.partials())?;
+    let mut extreme_places = cx.device().empty::<i32>(work.partials())?;
     first_pass(cx, &work, how, x, (extremes.as_view_mut(), strides), (extreme_places.as_view_mut(), strides))?;
-    let mut running = cx.device().zeros::<T>(work.partials())?;
-    let mut running_places = cx.device().zeros::<i32>(work.partials())?;
+    let mut running = cx.device().empty::<T>(work.partials())?;
+    let mut running_places = cx.device().empty::<i32>(work.partials())?;
     let from = (extremes.as_view(), Some(extreme_places.as_view()));
     let between = ((running.as_view_mut(), strides), (running_places.as_view_mut(), strides));
     pass(cx, &work.of_pieces(), how, from, (None, strides), between.0, between.1)?;
@@ -175,8 +175,8 @@ macro_rules! functions {
             axis: usize,
         ) -> Result<(Tensor<T, R>, Tensor<i32, R>)> {
             let x = x.into();
-            let mut values = Tensor::zeros(cx.device(), x.shape())?;
-            let mut places = Tensor::zeros(cx.device(), x.shape())?;
+            let mut values = Tensor::empty(cx.device(), x.shape())?;
+            let mut places = Tensor::empty(cx.device(), x.shape())?;
             $into(cx, x, axis, &mut values, &mut places)?;
             Ok((values, places))
         }

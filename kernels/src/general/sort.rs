@@ -215,11 +215,8 @@ impl<T: Num> Sort<T> {
         mut places: Option<To<'_, i32>>,
     ) -> Result<()> {
         let (columns, len) = (self.columns, self.rows * self.columns);
-        let workspace = || -> Result<(Buffer<T>, Buffer<i32>)> {
-            // SAFETY: the runs are written to the first pair, and each merge writes all that the next one reads.
-            unsafe { Ok((cx.device().uninit(len)?, cx.device().uninit(len)?)) }
-        };
-        let (mut from, mut to) = (workspace()?, workspace()?);
+        let mut from = (cx.device().empty::<T>(len)?, cx.device().empty::<i32>(len)?);
+        let mut to = (cx.device().empty::<T>(len)?, cx.device().empty::<i32>(len)?);
         self.runs(cx, x, Some(To::new(&mut from.0, columns)), Some(To::new(&mut from.1, columns)))?;
         let mut run = RUN;
         while run < columns {
@@ -297,10 +294,8 @@ pub fn sort<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<(Tensor<T, R>, Tensor<i32, R>)> {
     let x = x.into();
-    // SAFETY: sorting writes every element.
-    let mut values = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
-    // SAFETY: sorting writes every element.
-    let mut places = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut values = Tensor::empty(cx.device(), x.shape())?;
+    let mut places = Tensor::empty(cx.device(), x.shape())?;
     run(cx, x, order, Some(values.view_mut()), Some(places.view_mut()))?;
     Ok((values, places))
 }
@@ -331,8 +326,7 @@ pub fn sort_values<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    // SAFETY: sorting writes every element.
-    let mut values = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut values = Tensor::empty(cx.device(), x.shape())?;
     run(cx, x, order, Some(values.view_mut()), None)?;
     Ok(values)
 }
@@ -348,16 +342,15 @@ pub fn argsort<'a, T: Number, const R: usize>(
     order: Order,
 ) -> Result<Tensor<i32, R>> {
     let x = x.into();
-    // SAFETY: sorting writes every element.
-    let mut places = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut places = Tensor::empty(cx.device(), x.shape())?;
     run(cx, x, order, None, Some(places.view_mut()))?;
     Ok(places)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -367,9 +360,9 @@ mod tests {
         let warps = |block: usize| (block / 512).clamp(1, 32) as u32;
         for block in [1024, 4096, RUN] {
             let compiled = runs(block).request::<f32>(true, true).num_warps(warps(block)).compile(target);
-            check(&format!("sort {block}"), compiled, &["ld.global.nc.v4.b32"]);
+            check_instructions(&format!("sort {block}"), compiled, &["ld.global.nc.v4.b32"]);
         }
         let merge = MergeRunsConsts { DESCENDING: false, BLOCK: MERGED };
-        check("merge", merge.request::<f32>(true).num_warps(8).compile(target), &[]);
+        check_instructions("merge", merge.request::<f32>(true).num_warps(8).compile(target), &[]);
     }
 }

@@ -170,10 +170,8 @@ fn run<T: Num>(cx: &Context, x: Rows<'_, T>, taken: Taken<T>, to: Results<'_, T>
             .launch(cx.device());
     };
     let groups = x.columns.div_ceil(group);
-    // SAFETY: the first launch writes every extreme.
-    let mut extremes = unsafe { cx.device().uninit::<T>(x.rows * groups) }?;
-    // SAFETY: the second writes every choice.
-    let mut chosen = unsafe { cx.device().uninit::<i32>(x.rows * k) }?;
+    let mut extremes = cx.device().empty::<T>(x.rows * groups)?;
+    let mut chosen = cx.device().empty::<i32>(x.rows * k)?;
     let per_tile = TILE / group;
     GroupExtremesConsts { SMALLEST: taken.smallest, G: group, BG: per_tile }
         .call(x.elements, &mut extremes, taken.padding, x.columns as i32, groups as i32, x.stride as i64)
@@ -230,8 +228,8 @@ pub fn topk<'a, T: Number, const R: usize>(
     let mut shape = x.shape();
     check_k(x, k)?;
     shape[R - 1] = k;
-    let mut values = Tensor::zeros(cx.device(), shape)?;
-    let mut places = Tensor::zeros(cx.device(), shape)?;
+    let mut values = Tensor::empty(cx.device(), shape)?;
+    let mut places = Tensor::empty(cx.device(), shape)?;
     topk_into(cx, x, k, extreme, &mut values, &mut places)?;
     Ok((values, places))
 }
@@ -286,8 +284,8 @@ fn check_k<T: Number, const R: usize>(x: TensorView<'_, T, R>, k: usize) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::check;
     use super::*;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -296,14 +294,18 @@ mod tests {
         for (g, bg) in [(16, 256), (128, 32)] {
             let groups = GroupExtremesConsts { SMALLEST: false, G: g, BG: bg };
             let compiled = groups.request::<bf16>().num_warps(8).compile(target);
-            check(&format!("extremes of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
+            check_instructions(&format!("extremes of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
         }
         let whole = TopkWholeConsts { SMALLEST: false, K: 64, BLOCK: SHORT };
-        check("topk of a row", whole.request::<bf16>(true).num_warps(8).compile(target), &["ld.global.nc.v4.b32"]);
+        check_instructions(
+            "topk of a row",
+            whole.request::<bf16>(true).num_warps(8).compile(target),
+            &["ld.global.nc.v4.b32"],
+        );
         for (k, g) in [(64, 32), (1024, 16)] {
             let of_groups = TopkOfGroupsConsts { SMALLEST: false, K: k, G: g };
             let compiled = of_groups.request::<bf16>(true).num_warps((k * g / 512) as u32).compile(target);
-            check(&format!("topk {k} of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
+            check_instructions(&format!("topk {k} of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
         }
     }
 }

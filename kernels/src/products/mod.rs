@@ -5,8 +5,6 @@
 //! factors can be copied by the hardware, blocks come by tensor descriptors, otherwise through pointers.
 
 mod activation;
-#[cfg(test)]
-mod code;
 pub mod fp8;
 pub mod grouped;
 mod matmul;

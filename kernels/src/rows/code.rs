@@ -15,7 +15,7 @@ use super::norm::{NormConfig, NormPiecesConsts, NormWholeConsts};
 use super::norm_backward::{ColumnSumsConsts, NormBackwardConfig, NormGradientConsts, NormGradientPiecesConsts};
 use super::rotary::{RotaryConfig, RotateConsts};
 use super::softmax::{SoftmaxGradientConsts, SoftmaxPiecesConsts};
-use crate::code::{H100, check};
+use crate::code::{H100, check_launch};
 use tilewright::prelude::*;
 
 /// Buffers on the CPU that calls are compiled with.
@@ -53,16 +53,16 @@ fn norms_are_compiled_well() {
             let plain = consts().call(&x, None, Some(&y), Some(&y), &mut out, s, 0, s, all as i32, n, 1e-5);
             let grid = all.div_ceil(rows);
             let resident = if columns > 8192 { 16 } else { 32 };
-            check("norm", plain.grid(grid).num_warps(warps).compile(H100), resident, &[]);
+            check_launch("norm", plain.grid(grid).num_warps(warps).compile(H100), resident, &[]);
             let sum = consts().call(&x, Some(&mut out2), Some(&y), None, &mut out, s, s, s, all as i32, n, 1e-5);
-            check("norm of a sum", sum.grid(grid).num_warps(warps).compile(H100), resident, &[]);
+            check_launch("norm of a sum", sum.grid(grid).num_warps(warps).compile(H100), resident, &[]);
         }
     }
     let NormConfig { block, num_warps, .. } = NormConfig::choose(1 << 15);
     let call = NormPiecesConsts { BLOCK: block, CENTRE: true }
         .call(&x, None, Some(&y), None, &mut out, 1 << 15, 0, 1 << 15, 1 << 15, 1e-5)
         .grid(2);
-    check("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
+    check_launch("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
 }
 
 fn gradients_of_norms<T: Float>(columns: usize) {
@@ -80,7 +80,7 @@ fn gradients_of_norms<T: Float>(columns: usize) {
             .num_warps(num_warps as u32)
             .max_registers(config.registers());
         let name = format!("gradient of {} of {columns}, centred: {centre}", T::ELEMENT);
-        check(&name, call.compile(H100), programs * num_warps, &[]);
+        check_launch(&name, call.compile(H100), programs * num_warps, &[]);
     }
 }
 
@@ -101,9 +101,9 @@ fn gradients_of_norms_are_compiled_well() {
         .num_warps(num_warps as u32)
         .max_registers(config.registers());
     // The f32 sums decide the layout: 4 elements a thread.
-    check("gradient of long rows", call.compile(H100), num_warps, &["x", "dy", "weight", "dx"]);
+    check_launch("gradient of long rows", call.compile(H100), num_warps, &["x", "dy", "weight", "dx"]);
     let call = ColumnSumsConsts { M: 32, N: 32 }.call(&sums, &mut out, 16, 4096).grid(128).num_warps(4);
-    check("sums of columns", call.compile(H100), 32, &["out"]);
+    check_launch("sums of columns", call.compile(H100), 32, &["out"]);
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn activations_are_compiled_well() {
     for kind in 0..3 {
         let consts = || GatedGradientConsts { BLOCK: GATED.block, KIND: kind };
         let call = GatedConsts { BLOCK: GATED.block, KIND: kind }.call(&x, &y, &mut out, 0, 0, 0, blocks, n);
-        check("gated", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+        check_launch("gated", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
         let call = consts().call(&x, &y, &x, &mut out, &mut out2, 0, 0, 0, 0, 0, blocks, n);
-        check("gradient", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+        check_launch("gradient", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
         let call = consts().call(InPlace, InPlace, &x, &mut out, &mut out2, 0, 0, 0, 0, 0, blocks, n);
-        check("in place", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+        check_launch("in place", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
     }
     for interleaved in [false, true] {
         let RotaryConfig { tokens, heads, num_warps } = RotaryConfig::choose(16, 64);
@@ -128,10 +128,10 @@ fn activations_are_compiled_well() {
         let call = consts
             .call(InPlace, &table, &table, none, &mut out, 65536, 2048, 128, 65536, 2048, 128, 64, 32, 32, 16, 64);
         let call = call.grid((32 / tokens, 16 / heads)).num_warps(num_warps as u32);
-        check("rotary", call.compile(H100), 32, &[]);
+        check_launch("rotary", call.compile(H100), 32, &[]);
     }
     let call = DropElementsConsts { BLOCK: 1024 }.call(&x, &mut out, LEN as i64, 1, 1000u64, 2.0);
-    check("dropout", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &[]);
+    check_launch("dropout", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &[]);
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn softmax_and_losses_are_compiled_well() {
     let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose(4096);
     let warps = num_warps as u32;
     let call = LogSoftmaxRowsConsts { BLOCK: block, GROUP: 8, WHOLE: true }.call(&x, &mut out, s, s, n);
-    check("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    check_launch("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = LogSoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
-    check("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    check_launch("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = SoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
-    check("that of softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    check_launch("that of softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = SoftmaxPiecesConsts { BLOCK: 1 << 14, GROUP: 8 }.call(&x, &mut out, 1 << 15, 1 << 15, 1 << 15);
-    check("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
+    check_launch("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
     for classes in [1 << 14, 1 << 15] {
         let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
@@ -167,21 +167,21 @@ fn softmax_and_losses_are_compiled_well() {
             0.0,
             0.0,
         );
-        check("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
+        check_launch("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
         let call =
             CrossEntropyLossesConsts { BLOCK: block, GROUP: 8 }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
-        check("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
+        check_launch("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
     }
     let DivergenceConfig { block, num_warps } = DivergenceConfig::choose(1 << 15);
     let (s, n, warps) = (1 << 15, 1 << 15, num_warps as u32);
     let call = KlLossesConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &y, &mut few_out, s, s, n);
-    check("kl", call.grid(2).num_warps(warps).compile(H100), 32, &[]);
+    check_launch("kl", call.grid(2).num_warps(warps).compile(H100), 32, &[]);
     let per_row = n / block as i32;
     let call = KlGradientConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &few, &mut out, s, 0, s, per_row, n, 1.0);
-    check("its gradient", call.grid(2 * per_row as usize).num_warps(warps).compile(H100), 32, &[]);
+    check_launch("its gradient", call.grid(2 * per_row as usize).num_warps(warps).compile(H100), 32, &[]);
     let (none, nothing) = (None::<&Buffer<f32>>, None::<&mut Buffer<f32>>);
     let call = JsdRowsConsts { BLOCK: block }.call(&x, &y, nothing, none, Some(&mut out), s, s, 0, s, n, 0.5, 1.0);
-    check("jsd", call.grid(2).num_warps(warps).compile(H100), 16, &[]);
+    check_launch("jsd", call.grid(2).num_warps(warps).compile(H100), 16, &[]);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn products_of_linear_cross_entropy_use_the_tensor_cores() {
             .grid((2, 2));
         let kernel = call.compile(H100).unwrap();
         assert!(kernel.ptx().contains("wgmma.mma_async"), "{}", kernel.report());
-        check("product", Ok(kernel), 8, &[]);
+        check_launch("product", Ok(kernel), 8, &[]);
     }
 }
 
@@ -203,13 +203,13 @@ fn embeddings_are_compiled_well() {
     let (s, n) = (4096i64, 4096i32);
     let ids = ids.slice(..16).unwrap();
     let call = GatherRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut out, s, s, 16, 16, n);
-    check("gather", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids"]);
+    check_launch("gather", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids"]);
     let call = ScatterRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut sums, s, s, 16, 16, n);
-    check("scatter", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids", "dtable"]);
+    check_launch("scatter", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids", "dtable"]);
     let order = Device::cpu().zeros::<i32>(16).unwrap();
     let call = SumRunsConsts { BLOCK: 1024 }.call(&x, ids, &order, &mut sums, s, s, 16, 16, n);
     // The f32 sums decide the layout: 4 elements a thread.
-    check("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["dy"]);
+    check_launch("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["dy"]);
 }
 
 #[test]
@@ -217,14 +217,14 @@ fn group_norm_is_compiled_well() {
     let Data { x, y, mut out, sums, mut sums2, .. } = data();
     let GroupNormConfig { channels, block, num_warps } = GroupNormConfig::choose(4, 1024);
     let call = GroupStatisticsConsts { CHANNELS: channels, BLOCK: block }.call(&x, &mut sums2, 4, 1024, 1e-5);
-    check("statistics", call.grid(16).num_warps(num_warps as u32).compile(H100), 32, &[]);
+    check_launch("statistics", call.grid(16).num_warps(num_warps as u32).compile(H100), 32, &[]);
     let weight = x.slice(..16).unwrap();
     let call = GroupScaleConsts { BLOCK: 1024 }.call(&x, &sums, weight, weight, &mut out, 1, 16, 4, 1024);
-    check("scale", call.grid(64).num_warps(4).compile(H100), 32, &[]);
+    check_launch("scale", call.grid(64).num_warps(4).compile(H100), 32, &[]);
     let call = ChannelSumsConsts { BLOCK: 1024 }.call(&x, &y, &sums, &mut sums2, 4, 1024);
-    check("sums", call.grid(64).num_warps(4).compile(H100), 32, &[]);
+    check_launch("sums", call.grid(64).num_warps(4).compile(H100), 32, &[]);
     let call =
         GroupGradientConsts { CHANNELS: 4, BLOCK: 1024 }.call(&x, &y, &sums, &sums2, weight, &mut out, 1, 16, 4, 1024);
     // A few numbers of the group's channels.
-    check("gradient", call.grid(64).num_warps(4).compile(H100), 32, &["sums", "weight"]);
+    check_launch("gradient", call.grid(64).num_warps(4).compile(H100), 32, &["sums", "weight"]);
 }

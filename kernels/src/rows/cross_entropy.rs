@@ -205,7 +205,7 @@ pub(super) fn mean_scale<I: Int>(
     if options.reduction != Reduction::Mean {
         return Ok(None);
     }
-    let mut scale = cx.device().zeros::<f32>(1)?;
+    let mut scale = cx.device().empty::<f32>(1)?;
     let rows = check::size("targets", targets.len())?;
     CountTargetsConsts { BLOCK: 1024 }
         .call(targets, &mut scale, options.ignore_index, rows)
@@ -290,7 +290,7 @@ pub(super) fn reduced(
     if options.reduction == Reduction::None {
         return Ok(losses);
     }
-    let mut out = Tensor::zeros(cx.device(), [1])?;
+    let mut out = Tensor::empty(cx.device(), [1])?;
     reduce(cx, losses.view(), scale, 1.0, out.view_mut())?;
     Ok(out)
 }
@@ -321,7 +321,7 @@ pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
     let (logits, targets) = (logits.into(), targets.into());
     check(&logits, &targets)?;
     let scale = mean_scale(cx, targets.elements(), &options)?;
-    let mut rows = Tensor::zeros(cx.device(), targets.shape())?;
+    let mut rows = Tensor::empty(cx.device(), targets.shape())?;
     losses(cx, logits, targets.elements(), rows.view_mut().elements(), &options)?;
     reduced(cx, rows, scale.as_ref(), &options)
 }
@@ -344,8 +344,7 @@ pub fn cross_entropy_backward<'a, 'b, 'c, T: Float, I: Int>(
     dloss: impl Into<TensorView<'c, f32, 1>>,
 ) -> Result<Tensor<T, 2>> {
     let logits = logits.into();
-    // SAFETY: the kernel writes every element.
-    let mut dlogits = unsafe { Tensor::uninit(cx.device(), logits.shape()) }?;
+    let mut dlogits = Tensor::empty(cx.device(), logits.shape())?;
     cross_entropy_backward_into(cx, logits, targets, options, dloss, &mut dlogits)?;
     Ok(dlogits)
 }

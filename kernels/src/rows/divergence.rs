@@ -172,7 +172,7 @@ pub fn kl_divergence<'a, 'b, T: Float>(
     let (input, target) = (input.into(), target.into());
     check::shape("target", target.shape(), input.shape())?;
     let (from, to) = (input.rows("input")?, target.rows("target")?);
-    let mut losses = Tensor::zeros(cx.device(), [from.rows])?;
+    let mut losses = Tensor::empty(cx.device(), [from.rows])?;
     let config = cx.config(T::ELEMENT, &input.shape(), || DivergenceConfig::choose(from.columns))?;
     let (columns, strides) = (check::size("input", from.columns)?, (from.stride as i64, to.stride as i64));
     KlLossesConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
@@ -203,8 +203,7 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
     let (target, dloss) = (target.into(), dloss.into());
     let from = target.rows("target")?;
     crate::arguments::vector("dloss", &dloss, reduction.len(from.rows))?;
-    // SAFETY: the kernel writes every element.
-    let mut out = unsafe { Tensor::uninit(cx.device(), target.shape()) }?;
+    let mut out = Tensor::empty(cx.device(), target.shape())?;
     if target.is_empty() {
         return Ok(out);
     }
@@ -256,7 +255,7 @@ pub fn jsd<'a, 'b, T: Float>(
     reduction: Reduction,
 ) -> Result<Tensor<f32, 1>> {
     let (x, y) = (x.into(), y.into());
-    let mut losses = Tensor::zeros(cx.device(), [x.shape()[0]])?;
+    let mut losses = Tensor::empty(cx.device(), [x.shape()[0]])?;
     launch_jsd(cx, x, y, beta, Some(losses.view_mut()), None)?;
     reduced(cx, losses, reduction)
 }
@@ -282,8 +281,7 @@ pub fn jsd_backward<'a, 'b, 'c, T: Float>(
     let (x, y, dloss) = (x.into(), y.into(), dloss.into());
     let rows = x.shape()[0];
     crate::arguments::vector("dloss", &dloss, reduction.len(rows))?;
-    // SAFETY: the kernel writes every element.
-    let mut dx = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut dx = Tensor::empty(cx.device(), x.shape())?;
     launch_jsd(cx, x, y, beta, None, Some(JsdGradient { dloss, reduction, dx: dx.view_mut() }))?;
     Ok(dx)
 }

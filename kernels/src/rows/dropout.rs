@@ -102,7 +102,7 @@ pub fn dropout<'a, T: Float, const R: usize>(
     dropout: Dropout,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     launch(cx, Some(x), dropout, out.view_mut())?;
     Ok(out)
 }

@@ -126,7 +126,7 @@ pub fn embedding<'a, 'b, T: DType, I: Int>(
     ids: impl Into<TensorView<'b, I, 1>>,
 ) -> Result<Tensor<T, 2>> {
     let (table, ids) = (table.into(), ids.into());
-    let mut out = Tensor::zeros(cx.device(), [ids.len(), table.shape()[1]])?;
+    let mut out = Tensor::empty(cx.device(), [ids.len(), table.shape()[1]])?;
     embedding_into(cx, table, ids, &mut out)?;
     Ok(out)
 }

@@ -189,7 +189,7 @@ pub fn swiglu<'a, 'b, T: Float, const R: usize>(
     b: impl Into<TensorView<'b, T, R>>,
 ) -> Result<Tensor<T, R>> {
     let a = a.into();
-    let mut out = Tensor::zeros(cx.device(), a.shape())?;
+    let mut out = Tensor::empty(cx.device(), a.shape())?;
     forward(cx, SILU, a, b.into(), out.view_mut())?;
     Ok(out)
 }
@@ -259,8 +259,8 @@ fn gradients<T: Float, const R: usize>(
     b: TensorView<'_, T, R>,
     dy: TensorView<'_, T, R>,
 ) -> Result<(Tensor<T, R>, Tensor<T, R>)> {
-    let mut da = Tensor::zeros(cx.device(), a.shape())?;
-    let mut db = Tensor::zeros(cx.device(), a.shape())?;
+    let mut da = Tensor::empty(cx.device(), a.shape())?;
+    let mut db = Tensor::empty(cx.device(), a.shape())?;
     backward(cx, kind, Some((a, b)), dy, da.view_mut(), db.view_mut())?;
     Ok((da, db))
 }
@@ -285,7 +285,7 @@ pub fn geglu<'a, 'b, T: Float, const R: usize>(
     gelu: Gelu,
 ) -> Result<Tensor<T, R>> {
     let a = a.into();
-    let mut out = Tensor::zeros(cx.device(), a.shape())?;
+    let mut out = Tensor::empty(cx.device(), a.shape())?;
     forward(cx, gelu.kind(), a, b.into(), out.view_mut())?;
     Ok(out)
 }

@@ -235,7 +235,7 @@ impl Sizes {
 fn statistics<T: Float, P: Float>(cx: &Context, x: &TensorView<'_, T, 3>, sizes: Sizes, eps: f64) -> Result<Buffer<P>> {
     let config = sizes.config(cx, T::ELEMENT)?;
     let [_, channels, inner] = sizes.numbers()?;
-    let mut statistics = cx.device().zeros::<P>(2 * sizes.samples * sizes.groups)?;
+    let mut statistics = cx.device().empty::<P>(2 * sizes.samples * sizes.groups)?;
     GroupStatisticsConsts { CHANNELS: config.channels, BLOCK: config.block }
         .call(x.elements(), &mut statistics, channels, inner, eps)
         .grid(sizes.samples * sizes.groups)
@@ -283,8 +283,7 @@ fn backward<T: Float, P: Float>(
     packed("dy", dy.is_contiguous())?;
     let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [sizes.all_channels])).transpose();
     let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
-    // SAFETY: the kernel writes every element.
-    let mut dx = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut dx = Tensor::empty(cx.device(), x.shape())?;
     if x.is_empty() {
         return Ok(NormGradients { dx, dweight, dbias });
     }
@@ -292,7 +291,7 @@ fn backward<T: Float, P: Float>(
     let (block, warps) = sizes.channel_block();
     let [all_channels, channels, inner] = sizes.numbers()?;
     let rows = sizes.samples * sizes.all_channels;
-    let mut sums = cx.device().zeros::<P>(2 * rows)?;
+    let mut sums = cx.device().empty::<P>(2 * rows)?;
     ChannelSumsConsts { BLOCK: block }
         .call(x.elements(), dy.elements(), &statistics, &mut sums, channels, inner)
         .grid(rows)
@@ -345,8 +344,7 @@ pub fn group_norm<'a, T: Float>(
     norm: &Norm<'_, T>,
 ) -> Result<Tensor<T, 3>> {
     let x = x.into();
-    // SAFETY: the kernel writes every element.
-    let mut out = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     if T::ELEMENT == f64::ELEMENT {
         forward::<T, f64>(cx, x, groups, norm, out.view_mut())?;
     } else {

@@ -27,7 +27,7 @@ pub fn layer_norm<'a, T: Float, const R: usize>(
     norm: &Norm<'_, T>,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     forward::<T, R, true>(cx, x, None, norm, out.view_mut())?;
     Ok(out)
 }
@@ -107,7 +107,7 @@ pub fn rms_norm<'a, T: Float, const R: usize>(
     norm: &Norm<'_, T>,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     forward::<T, R, false>(cx, x, None, norm, out.view_mut())?;
     Ok(out)
 }
@@ -175,7 +175,7 @@ pub fn add_rms_norm<'a, 'b, T: Float, const R: usize>(
     norm: &Norm<'_, T>,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     add_rms_norm_into(cx, x, residual, norm, &mut out)?;
     Ok(out)
 }

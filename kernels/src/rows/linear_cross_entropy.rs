@@ -3,12 +3,12 @@
 use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses, mean_scale};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::packed;
-use crate::products::Matmul;
+use crate::products::{Matmul, Precision};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::Result;
 use tilewright::prelude::*;
-use tilewright::{Result, View, ViewMut};
 
-/// `c = a * b`, or `c += a * b`, where each matrix has any strides.
+/// `c = a * b`, or `c += a * b`, where each factor has any strides.
 #[kernel(num_warps = 8, num_stages = 3)]
 pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
     a: Ptr<T>,
@@ -40,57 +40,28 @@ pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const 
     store(place, acc as C, mask = mask);
 }
 
-/// A factor of a product: elements, and the strides of its two dimensions.
-#[derive(Clone, Copy)]
-struct Factor<'a, T: DType> {
-    elements: View<'a, T>,
-    strides: [usize; 2],
+/// The product of the family, with factors of f32 as here.
+fn matmul<T: Float>() -> Matmul<'static, T> {
+    Matmul::default().precision(Precision::Tf32x3)
 }
 
-impl<'a, T: DType> Factor<'a, T> {
-    fn of(matrix: TensorView<'a, T, 2>) -> Self {
-        Factor { elements: matrix.elements(), strides: matrix.strides() }
-    }
-
-    fn transposed(self) -> Self {
-        let [rows, columns] = self.strides;
-        Factor { strides: [columns, rows], ..self }
-    }
-}
-
-/// `c (+)= a * b`, of `[m, k]` and `[k, n]`. What is not added to, of 16 bits and less, is the library's own product, which
-/// sums alike and is faster.
-fn multiply<T: Float, C: Float>(
+/// `c (+)= a^T * b`, of `[k, m]` and `[k, n]`. Products of the family add to tensors other than the one that they write.
+fn add_product<T: Float, C: Float>(
     cx: &Context,
-    a: Factor<'_, T>,
-    b: Factor<'_, T>,
-    (c, c_m): (ViewMut<'_, C>, usize),
-    [m, n, k]: [usize; 3],
+    a: TensorView<'_, T, 2>,
+    b: TensorView<'_, T, 2>,
+    mut c: TensorViewMut<'_, C, 2>,
     add: bool,
 ) -> Result<()> {
-    if !add && size_of::<T>() <= 2 {
-        let a = TensorView::with_strides(a.elements, [m, k], a.strides)?;
-        let b = TensorView::with_strides(b.elements, [k, n], b.strides)?;
-        return Matmul::<C>::default().run_into(cx, a, b, TensorViewMut::with_strides(c, [m, n], [c_m, 1])?);
-    }
+    let ([k, m], [_, n]) = (a.shape(), b.shape());
     // Half as many numbers along the inner dimension where each has twice the size, or three products.
     let (block, inner) = if size_of::<T>() <= 2 { (128, 64) } else { (64, 32) };
-    let [a_m, a_k] = a.strides.map(|stride| stride as i64);
-    let [b_k, b_n] = b.strides.map(|stride| stride as i64);
+    let [a_k, a_m] = a.strides().map(|stride| stride as i64);
+    let [b_k, b_n] = b.strides().map(|stride| stride as i64);
+    let c_m = c.strides()[0] as i64;
+    let [m_size, n_size, k_size] = [check::size("weight", m)?, check::size("x", n)?, check::size("x", k)?];
     ProductConsts { M: block, N: block, K: inner, ADD: add }
-        .call(
-            a.elements,
-            b.elements,
-            c,
-            check::size("x", m)?,
-            check::size("x", n)?,
-            check::size("x", k)?,
-            a_m,
-            a_k,
-            b_k,
-            b_n,
-            c_m as i64,
-        )
+        .call(a.elements(), b.elements(), c.elements_mut(), m_size, n_size, k_size, a_m, a_k, b_k, b_n, c_m)
         .grid((m.div_ceil(block), n.div_ceil(block)))
         .stream(cx.stream())
         .launch(cx.device())
@@ -150,10 +121,10 @@ pub fn linear_cross_entropy<'a, 'b, 'c, T: Float, I: Int>(
     let chunks = classes.div_ceil(hidden.max(1)).max(1);
     let chunk = rows.div_ceil(chunks).next_power_of_two().min(rows.max(1));
     let device = cx.device();
-    let mut loss = Tensor::zeros(device, [options.reduction.len(rows)])?;
-    let mut dx = Tensor::zeros(device, x.shape())?;
+    let mut loss = Tensor::empty(device, [options.reduction.len(rows)])?;
+    let mut dx = Tensor::empty(device, x.shape())?;
     let mut dweight = Tensor::zeros(device, weight.shape())?;
-    let mut logits = Tensor::zeros(device, [chunk, classes])?;
+    let mut logits = Tensor::empty(device, [chunk, classes])?;
     let out = LinearCrossEntropyMut {
         loss: loss.view_mut(),
         gradients: Some((dx.view_mut(), dweight.view_mut())),
@@ -178,10 +149,9 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
 ) -> Result<()> {
     let (x, weight, targets) = (x.into(), weight.into(), targets.into());
     let LinearCrossEntropyMut { loss, mut gradients, mut logits } = out;
-    let ([rows, hidden], [classes, _]) = (x.shape(), weight.shape());
+    let rows = x.shape()[0];
     check_arguments(&x, &weight, &targets, &loss, &gradients, &logits, &options)?;
     let chunk = logits.shape()[0];
-    let stride = logits.strides()[0];
     let scale = mean_scale(cx, targets.elements(), &options)?;
     let mut row_losses = Tensor::<f32, 1>::zeros(cx.device(), [rows])?;
     for first in (0..rows).step_by(chunk) {
@@ -189,9 +159,7 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
         let part = x.narrow(0, first..last)?;
         let targets = targets.narrow(0, first..last)?.elements();
         let mut logits = logits.reborrow().narrow(0, 0..last - first)?;
-        let sizes = [last - first, classes, hidden];
-        let (a, b) = (Factor::of(part), Factor::of(weight));
-        multiply(cx, a, b.transposed(), (logits.elements_mut(), stride), sizes, false)?;
+        matmul().run_into(cx, part, weight.transpose(0, 1)?, logits.reborrow())?;
         let mut losses_here = row_losses.view_mut().narrow(0, first..last)?;
         let Some((dx, dweight)) = &mut gradients else {
             losses(cx, logits.as_view(), targets, losses_here.elements_mut(), &options)?;
@@ -206,12 +174,8 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
             dlogits: logits.reborrow(),
         };
         gradient(cx, work, &options)?;
-        let grads = Factor::of(logits.as_view());
-        let (dx_stride, dw_stride) = (dx.strides()[0], dweight.strides()[0]);
-        let dx = dx.reborrow().narrow(0, first..last)?;
-        multiply(cx, grads, b, (dx.elements(), dx_stride), [last - first, hidden, classes], false)?;
-        let sizes = [classes, hidden, last - first];
-        multiply(cx, grads.transposed(), a, (dweight.elements_mut(), dw_stride), sizes, first > 0)?;
+        matmul().run_into(cx, logits.as_view(), weight, dx.reborrow().narrow(0, first..last)?)?;
+        add_product(cx, logits.as_view(), part, dweight.reborrow(), first > 0)?;
     }
     if options.reduction == Reduction::None {
         return crate::general::copy_into(cx, &row_losses, loss);

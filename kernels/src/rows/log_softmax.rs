@@ -104,7 +104,7 @@ pub fn log_softmax<'a, T: Float, const R: usize>(
     x: impl Into<TensorView<'a, T, R>>,
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     log_softmax_into(cx, x, &mut out)?;
     Ok(out)
 }
@@ -150,7 +150,7 @@ pub fn log_softmax_backward<'a, 'b, T: Float, const R: usize>(
     dy: impl Into<TensorView<'b, T, R>>,
 ) -> Result<Tensor<T, R>> {
     let (y, dy) = (y.into(), dy.into());
-    let mut dx = Tensor::zeros(cx.device(), y.shape())?;
+    let mut dx = Tensor::empty(cx.device(), y.shape())?;
     log_softmax_backward_into(cx, y, dy, &mut dx)?;
     Ok(dx)
 }

@@ -270,12 +270,12 @@ fn allocate_with<T: Float, P: Float, const R: usize, const CENTRE: bool>(
     norm: &Norm<'_, T>,
 ) -> Result<NormGradients<T, R>> {
     let from = inputs.x.rows("x")?;
-    let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [from.columns])).transpose();
+    let vector = |has: bool| has.then(|| Tensor::empty(cx.device(), [from.columns])).transpose();
     let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
     let gradients = usize::from(dweight.is_some()) + usize::from(dbias.is_some());
     let parts = gradients * norm_programs(cx, T::ELEMENT, from.rows, from.columns)?;
-    let mut sums = Tensor::<P, 2>::zeros(cx.device(), [parts, from.columns])?;
-    let mut dx = Tensor::zeros(cx.device(), inputs.x.shape())?;
+    let mut sums = Tensor::<P, 2>::empty(cx.device(), [parts, from.columns])?;
+    let mut dx = Tensor::empty(cx.device(), inputs.x.shape())?;
     let targets = NormGradientsMut {
         dx: dx.view_mut(),
         dweight: dweight.as_mut().map(|dweight| dweight.view_mut()),

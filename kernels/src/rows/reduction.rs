@@ -67,7 +67,7 @@ pub(crate) fn reduced(cx: &Context, losses: Tensor<f32, 1>, reduction: Reduction
         Reduction::Sum => 1.0,
         Reduction::Mean => 1.0 / losses.len() as f32,
     };
-    let mut out = Tensor::zeros(cx.device(), [1])?;
+    let mut out = Tensor::empty(cx.device(), [1])?;
     reduce(cx, losses.view(), None, scale, out.view_mut())?;
     Ok(out)
 }

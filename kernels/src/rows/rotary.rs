@@ -246,7 +246,7 @@ pub fn rotary<'a, 'b, 'c, T: Float, C: Float>(
     options: &Rotary<'_>,
 ) -> Result<Tensor<T, 4>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     launch(cx, Some(x), [cos.into(), sin.into()], options, out.view_mut())?;
     Ok(out)
 }

@@ -112,7 +112,7 @@ pub(super) fn softmax_gradient<T: Float, const BLOCK: usize, const WHOLE: bool>(
 /// [`Error::InvalidTensor`] if rows have gaps or do not follow each other, [`Error::OutOfMemory`], those of a launch.
 pub fn softmax<'a, T: Float, const R: usize>(cx: &Context, x: impl Into<TensorView<'a, T, R>>) -> Result<Tensor<T, R>> {
     let x = x.into();
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     softmax_into(cx, x, &mut out)?;
     Ok(out)
 }
@@ -162,7 +162,7 @@ pub fn softmax_backward<'a, 'b, T: Float, const R: usize>(
     dy: impl Into<TensorView<'b, T, R>>,
 ) -> Result<Tensor<T, R>> {
     let (y, dy) = (y.into(), dy.into());
-    let mut dx = Tensor::zeros(cx.device(), y.shape())?;
+    let mut dx = Tensor::empty(cx.device(), y.shape())?;
     softmax_backward_into(cx, y, dy, &mut dx)?;
     Ok(dx)
 }

@@ -148,8 +148,8 @@ pub fn gated_delta_rule<'a, T: Real>(
     check_input("beta", &beta, [batch, len, heads])?;
     initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
     let steps = check::size("q", len)?;
-    let mut y = Tensor::zeros(cx.device(), v.shape())?;
-    let mut last = Tensor::zeros(cx.device(), [batch, heads, keys, values])?;
+    let mut y = Tensor::empty(cx.device(), v.shape())?;
+    let mut last = Tensor::empty(cx.device(), [batch, heads, keys, values])?;
     if batch * heads == 0 {
         return Ok((y, last));
     }
@@ -181,7 +181,7 @@ pub fn gated_delta_rule<'a, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -190,10 +190,10 @@ mod tests {
         for keys in [64, 128] {
             let consts = |bytes: usize| DeltaRuleConsts { C: chunk(bytes), BK: keys, BV: block_values(keys, bytes) };
             let compiled = consts(2).request::<bf16, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
-            check(&format!("gated delta rule, {keys} keys"), compiled, &["mma"]);
+            check_instructions(&format!("gated delta rule, {keys} keys"), compiled, &["mma"]);
         }
         let consts = DeltaRuleConsts { C: chunk(4), BK: 64, BV: block_values(64, 4) };
         let compiled = consts.request::<f32, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
-        check("gated delta rule, 64 keys, f32", compiled, &["mma"]);
+        check_instructions("gated delta rule, 64 keys, f32", compiled, &["mma"]);
     }
 }

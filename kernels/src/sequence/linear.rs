@@ -148,8 +148,8 @@ pub fn gated_linear_attention<'a, T: Real>(
     let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
     let sizes = inputs.check()?;
     let Sizes { batch, len, heads, keys, values } = sizes;
-    let mut y = Tensor::zeros(cx.device(), inputs.v.shape())?;
-    let mut last = Tensor::zeros(cx.device(), sizes.state())?;
+    let mut y = Tensor::empty(cx.device(), inputs.v.shape())?;
+    let mut last = Tensor::empty(cx.device(), sizes.state())?;
     if batch * heads == 0 {
         return Ok((y, last));
     }
@@ -180,7 +180,7 @@ pub fn gated_linear_attention<'a, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -188,9 +188,9 @@ mod tests {
         for (keys, warps) in [(64, 4), (128, 8)] {
             let consts = |bytes| AttendConsts { C: CHUNK, BK: keys, BV: block_values(keys, bytes) };
             let compiled = consts(2).request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
-            check(&format!("gated linear attention, {keys} keys"), compiled, &["mma"]);
+            check_instructions(&format!("gated linear attention, {keys} keys"), compiled, &["mma"]);
             let compiled = consts(4).request::<f32, f32>(false).num_warps(warps).compile(Target::sm_90a());
-            check(&format!("gated linear attention, {keys} keys, f32"), compiled, &["mma"]);
+            check_instructions(&format!("gated linear attention, {keys} keys, f32"), compiled, &["mma"]);
         }
     }
 }

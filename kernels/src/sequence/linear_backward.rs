@@ -201,9 +201,9 @@ pub fn gated_linear_attention_backward<'a, T: Real>(
     let mut gradients = GatedLinearAttentionGradients::<T> {
         q: Tensor::zeros(device, inputs.q.shape())?,
         k: Tensor::zeros(device, inputs.k.shape())?,
-        v: Tensor::zeros(device, inputs.v.shape())?,
-        gate: Tensor::zeros(device, inputs.gate.shape())?,
-        initial: Tensor::zeros(device, sizes.state())?,
+        v: Tensor::empty(device, inputs.v.shape())?,
+        gate: Tensor::empty(device, inputs.gate.shape())?,
+        initial: Tensor::empty(device, sizes.state())?,
     };
     let Sizes { batch, len, heads, keys, .. } = sizes;
     if batch * heads == 0 {
@@ -302,7 +302,7 @@ const WARPS: u32 = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -311,10 +311,10 @@ mod tests {
         for keys in [64, 128] {
             let consts = AttendBackQueriesConsts { C: chunk(keys), BK: keys, BV: VALUES };
             let compiled = consts.request::<bf16, f32>(false, true).num_warps(WARPS).compile(target);
-            check(&format!("gradient of queries, {keys} keys"), compiled, &["mma"]);
+            check_instructions(&format!("gradient of queries, {keys} keys"), compiled, &["mma"]);
             let consts = AttendBackKeysConsts { C: chunk(keys), BK: keys, BV: VALUES };
             let compiled = consts.request::<bf16, f32>(true).num_warps(WARPS).compile(target);
-            check(&format!("gradient of keys, {keys} keys"), compiled, &["mma"]);
+            check_instructions(&format!("gradient of keys, {keys} keys"), compiled, &["mma"]);
         }
     }
 }

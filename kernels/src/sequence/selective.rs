@@ -158,7 +158,7 @@ pub(super) fn run<T: Real>(
 ) -> Result<(Tensor<T, 3>, Tensor<T::Sums, 3>)> {
     let [channels, len, state] = inputs.check(&options)?;
     let [batch, ..] = inputs.u.shape();
-    let mut y = Tensor::zeros(cx.device(), inputs.u.shape())?;
+    let mut y = Tensor::empty(cx.device(), inputs.u.shape())?;
     let mut last = Tensor::zeros(cx.device(), [batch, channels as usize, state as usize])?;
     if y.is_empty() {
         return Ok((y, last));
@@ -221,13 +221,13 @@ pub fn selective_scan<'a, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
     fn a_scan_fits_into_registers() {
         let consts = ScanChannelsConsts { SOFTPLUS: true, BD: 4, BN: 16, BL: BLOCK };
         let request = consts.request::<bf16, f32>(true, true, false).num_warps(8);
-        check("selective scan", request.compile(Target::sm_90a()), &["ld.global.nc"]);
+        check_instructions("selective scan", request.compile(Target::sm_90a()), &["ld.global.nc"]);
     }
 }

@@ -155,8 +155,8 @@ pub fn selective_scan_backward<'a, T: Real>(
     let device = cx.device();
     let optional = |given: bool| given.then(|| Tensor::zeros(device, [channels as usize])).transpose();
     let mut gradients = SelectiveScanGradients::<T> {
-        u: Tensor::zeros(device, inputs.u.shape())?,
-        delta: Tensor::zeros(device, inputs.u.shape())?,
+        u: Tensor::empty(device, inputs.u.shape())?,
+        delta: Tensor::empty(device, inputs.u.shape())?,
         a: Tensor::zeros(device, inputs.a.shape())?,
         b: Tensor::zeros(device, inputs.b.shape())?,
         c: Tensor::zeros(device, inputs.c.shape())?,
@@ -168,7 +168,7 @@ pub fn selective_scan_backward<'a, T: Real>(
     }
     let batch = inputs.u.shape()[0];
     let tiles = (len as usize).div_ceil(BLOCK);
-    let mut states = Tensor::zeros(device, [batch, channels as usize, tiles, state as usize])?;
+    let mut states = Tensor::empty(device, [batch, channels as usize, tiles, state as usize])?;
     run(cx, inputs, options, Some(&mut states))?;
     let (bd, bn) = inputs.block();
     // Half as many channels as the scan: the gradient has about twice as much in registers.
@@ -205,13 +205,13 @@ pub fn selective_scan_backward<'a, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
     fn a_gradient_fits_into_registers() {
         let consts = ScanChannelsBackConsts { SOFTPLUS: true, BD: 2, BN: 16, BL: BLOCK };
         let request = consts.request::<bf16, f32>(true, true, true, true).num_warps(8);
-        check("selective scan, gradient", request.compile(Target::sm_90a()), &["ld.global.nc"]);
+        check_instructions("selective scan, gradient", request.compile(Target::sm_90a()), &["ld.global.nc"]);
     }
 }

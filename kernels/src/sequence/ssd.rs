@@ -225,8 +225,8 @@ pub(super) fn pass<T: Real>(
 ) -> Result<Buffer<T::Sums>> {
     let (device, chunks, [h, g, n, p]) = (cx.device(), sizes.chunks(), sizes.numbers());
     let size = sizes.n * sizes.p;
-    let mut states = device.zeros::<T::Sums>(sizes.batch * chunks * sizes.heads * size)?;
-    let mut decays = device.zeros::<T::Sums>(sizes.batch * chunks * sizes.heads)?;
+    let mut states = device.empty::<T::Sums>(sizes.batch * chunks * sizes.heads * size)?;
+    let mut decays = device.empty::<T::Sums>(sizes.batch * chunks * sizes.heads)?;
     ChunkStatesConsts { BACK: back, Q: CHUNK, BN: sizes.block_n(), BP: sizes.block_p() }
         .call(
             passing.values.elements(),
@@ -302,8 +302,8 @@ pub fn ssd<'a, T: Real>(
 ) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
     let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
     let sizes = inputs.check()?;
-    let mut y = Tensor::zeros(cx.device(), inputs.x.shape())?;
-    let mut last = Tensor::zeros(cx.device(), sizes.state())?;
+    let mut y = Tensor::empty(cx.device(), inputs.x.shape())?;
+    let mut last = Tensor::empty(cx.device(), sizes.state())?;
     if sizes.batch * sizes.heads == 0 {
         return Ok((y, last));
     }
@@ -335,7 +335,7 @@ pub fn ssd<'a, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -343,11 +343,19 @@ mod tests {
         let target = Target::sm_90a();
         for (n, p, warps) in [(128, 64, 4), (128, 128, 8), (256, 64, 8)] {
             let states = ChunkStatesConsts { BACK: false, Q: CHUNK, BN: n, BP: p };
-            check("states of chunks", states.request::<bf16, f32>().num_warps(warps).compile(target), &["wgmma"]);
+            check_instructions(
+                "states of chunks",
+                states.request::<bf16, f32>().num_warps(warps).compile(target),
+                &["wgmma"],
+            );
             let scan = ScanChunksConsts { Q: CHUNK, BN: n, BP: p };
-            check("scan of chunks", scan.request::<bf16, f32>(true).num_warps(warps).compile(target), &["wgmma"]);
+            check_instructions(
+                "scan of chunks",
+                scan.request::<bf16, f32>(true).num_warps(warps).compile(target),
+                &["wgmma"],
+            );
         }
         let pass = PassStatesConsts { BACK: false, BLOCK: PASSED };
-        check("passed states", pass.request::<f32>(false).num_warps(4).compile(target), &["ld.global.v4"]);
+        check_instructions("passed states", pass.request::<f32>(false).num_warps(4).compile(target), &["ld.global.v4"]);
     }
 }

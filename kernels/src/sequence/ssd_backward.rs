@@ -156,18 +156,18 @@ pub fn ssd_backward<'a, T: Real>(
     dlast.map(|dlast| super::check_input("dlast", &dlast, sizes.state())).transpose()?;
     let skips = inputs.skip.map(|_| Tensor::zeros(device, [sizes.heads])).transpose()?;
     let mut gradients = SsdGradients::<T> {
-        x: Tensor::zeros(device, inputs.x.shape())?,
-        dt: Tensor::zeros(device, inputs.dt.shape())?,
+        x: Tensor::empty(device, inputs.x.shape())?,
+        dt: Tensor::empty(device, inputs.dt.shape())?,
         a: Tensor::zeros(device, [sizes.heads])?,
         b: Tensor::zeros(device, inputs.b.shape())?,
         c: Tensor::zeros(device, inputs.c.shape())?,
         skip: skips,
-        initial: Tensor::zeros(device, sizes.state())?,
+        initial: Tensor::empty(device, sizes.state())?,
     };
     if sizes.batch * sizes.heads == 0 {
         return Ok(gradients);
     }
-    let mut last = device.zeros(sizes.batch * sizes.heads * sizes.n * sizes.p)?;
+    let mut last = device.empty(sizes.batch * sizes.heads * sizes.n * sizes.p)?;
     let before = states(cx, &inputs, &sizes, &mut last)?;
     let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: gradients.initial.buffer_mut() };
     let behind = pass(cx, &inputs, &sizes, true, passing)?;
@@ -219,13 +219,13 @@ const WARPS: u32 = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
     fn gradients_of_chunks_fit_into_registers() {
         let consts = ScanChunksBackConsts { Q: CHUNK, BN: 128, BP: 64 };
         let request = consts.request::<bf16, f32>(true, true).num_warps(WARPS);
-        check("gradients of chunks", request.compile(Target::sm_90a()), &["mma"]);
+        check_instructions("gradients of chunks", request.compile(Target::sm_90a()), &["mma"]);
     }
 }

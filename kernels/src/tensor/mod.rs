@@ -61,19 +61,14 @@ impl<T: DType, const R: usize> Tensor<T, R> {
         Ok(Tensor { buffer: device.zeros(elements)?, shape })
     }
 
-    /// A tensor that a kernel writes as a whole.
-    ///
-    /// # Safety
-    ///
-    /// Each element is written before it is read, or a launch that was to do so has failed.
+    /// A tensor of whatever elements, for what is written from end to end: see [`Device::empty`].
     ///
     /// # Errors
     ///
-    /// As [`Tensor::zeros`].
-    pub(crate) unsafe fn uninit(device: &Device, shape: [usize; R]) -> Result<Self> {
+    /// [`Error::OutOfMemory`], also if the shape has more elements than can be counted.
+    pub fn empty(device: &Device, shape: [usize; R]) -> Result<Self> {
         let elements = Layout::packed(shape).elements().unwrap_or(usize::MAX);
-        // SAFETY: the caller's promise.
-        Ok(Tensor { buffer: unsafe { device.uninit(elements) }?, shape })
+        Ok(Tensor { buffer: device.empty(elements)?, shape })
     }
 
     /// A tensor of these elements, in row-major order.

@@ -67,8 +67,8 @@ fn programs(len: usize) -> usize {
 /// [`Error::InvalidTensor`] if a tensor has gaps, [`Error::OutOfMemory`], those of a launch.
 pub fn global_norm<T: Float>(cx: &Context, tensors: &[TensorView<'_, T, 1>]) -> Result<Tensor<f32, 1>> {
     let len = tensors.iter().map(|tensor| programs(tensor.len())).sum();
-    let mut sums = Tensor::zeros(cx.device(), [len])?;
-    let mut norm = Tensor::zeros(cx.device(), [1])?;
+    let mut sums = Tensor::empty(cx.device(), [len])?;
+    let mut norm = Tensor::empty(cx.device(), [1])?;
     global_norm_into(cx, tensors, &mut sums, &mut norm)?;
     Ok(norm)
 }
@@ -121,7 +121,7 @@ pub fn global_norm_into<'a, 'b, T: Float>(
 pub fn clip_factor<'a>(cx: &Context, norm: impl Into<TensorView<'a, f32, 1>>, most: f32) -> Result<Tensor<f32, 1>> {
     let norm = norm.into();
     vector("norm", &norm, 1)?;
-    let mut out = Tensor::zeros(cx.device(), [1])?;
+    let mut out = Tensor::empty(cx.device(), [1])?;
     let call = factor(norm.elements(), out.buffer_mut(), most);
     call.grid(1).num_warps(1).stream(cx.stream()).launch(cx.device())?;
     Ok(out)

@@ -3,7 +3,7 @@
 use super::adamw::AdamwStepConsts;
 use super::clip::{ScaleElementsConsts, SquareSumsConsts};
 use super::sgd::SgdStepConsts;
-use crate::code::{H100, check};
+use crate::code::{H100, check_launch};
 use tilewright::prelude::*;
 
 const LEN: usize = 1 << 16;
@@ -38,9 +38,9 @@ fn optimisers_are_compiled_well() {
         .grid(LEN / 1024)
         .num_warps(4);
     // f32 by 16 bytes are bf16 by 8.
-    check("adamw", call.compile(H100), 32, &["parameters", "gradients"]);
+    check_launch("adamw", call.compile(H100), 32, &["parameters", "gradients"]);
     let call = SgdStepConsts { BLOCK: 1024 }.call(&mut x, &g, Some(&mut means), Some(&scale), n, 0.1, 0.9, 0.0);
-    check("sgd", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &["parameters", "gradients"]);
+    check_launch("sgd", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &["parameters", "gradients"]);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn norms_of_gradients_are_compiled_well() {
     let (mut x, mut sums) = (cpu.zeros::<bf16>(LEN).unwrap(), cpu.zeros::<f32>(64).unwrap());
     let n = LEN as i64;
     let call = SquareSumsConsts { BLOCK: 4096 }.call(&x, &mut sums, n).grid(16).num_warps(8);
-    check("sums of squares", call.compile(H100), 32, &[]);
+    check_launch("sums of squares", call.compile(H100), 32, &[]);
     let call = ScaleElementsConsts { BLOCK: 1024 }.call(&mut x, &sums, n).grid(64).num_warps(4);
-    check("scale", call.compile(H100), 32, &[]);
+    check_launch("scale", call.compile(H100), 32, &[]);
 }

@@ -63,13 +63,88 @@ pub struct Code {
     pub steps: Vec<Step>,
 }
 
-/// A step of a search: what was written before `at` to `register`. If the search has passed a write under a guard, it
-/// ends at one under the opposite guard.
+/// A step of a search: what was written up to and with `at` to `register`. If the search has passed a write under a guard,
+/// it ends at one under the opposite guard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Search {
     at: usize,
     register: Register,
     passed: Option<(Register, bool)>,
+}
+
+/// Where registers are written and predicates are named, so that a search passes the instructions between at once.
+struct Places<'a> {
+    steps: &'a [Step],
+    /// What may have come before each instruction.
+    before: &'a [Vec<usize>],
+    /// For each instruction the first one of those that follow each other up to it, with no other way to one of them.
+    first: Vec<usize>,
+    /// The instructions that write a register, in order.
+    writers: BTreeMap<Register, Vec<usize>>,
+    /// Those that name a predicate.
+    named: BTreeMap<Register, Vec<usize>>,
+}
+
+impl<'a> Places<'a> {
+    fn of(steps: &'a [Step], before: &'a [Vec<usize>]) -> Self {
+        let mut places = Places { steps, before, first: Vec::new(), writers: BTreeMap::new(), named: BTreeMap::new() };
+        for (at, step) in steps.iter().enumerate() {
+            let follows = at > 0 && before[at] == [at - 1];
+            places.first.push(if follows { places.first[at - 1] } else { at });
+            for write in &step.writes {
+                places.writers.entry(write.register).or_default().push(at);
+            }
+            for &predicate in &step.predicates {
+                places.named.entry(predicate).or_default().push(at);
+            }
+        }
+        places
+    }
+
+    /// The last instruction, of those that follow each other up to the search's, that the search cannot just pass.
+    fn last(&self, search: Search) -> Option<usize> {
+        let among = |places: &BTreeMap<Register, Vec<usize>>, key: Register| {
+            let list = places.get(&key)?;
+            let last = list[..list.partition_point(|&place| place <= search.at)].last().copied();
+            last.filter(|&place| place >= self.first[search.at])
+        };
+        let named = search.passed.and_then(|(predicate, _)| among(&self.named, predicate));
+        among(&self.writers, search.register).max(named)
+    }
+
+    /// The instructions that compute what is in a register when an instruction comes.
+    fn origins(&self, at: usize, register: Register) -> BTreeSet<usize> {
+        let mut origins = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut work = Vec::new();
+        let from = |at: usize, register, passed| self.before[at].iter().map(move |&at| Search { at, register, passed });
+        work.extend(from(at, register, None));
+        while let Some(search) = work.pop() {
+            if !seen.insert(search) {
+                continue;
+            }
+            let Some(at) = self.last(search) else {
+                work.extend(from(self.first[search.at], search.register, search.passed));
+                continue;
+            };
+            let (step, mut passed) = (&self.steps[at], search.passed);
+            if let Some(write) = step.writes.iter().find(|write| write.register == search.register) {
+                match write.copied_from.as_slice() {
+                    [] => drop(origins.insert(at)),
+                    copied => work.extend(copied.iter().flat_map(|&register| from(at, register, None))),
+                }
+                match (step.guard, passed) {
+                    (Guard::Always, _) => continue,
+                    (Guard::If(predicate, value), Some(passed)) if passed == (predicate, !value) => continue,
+                    (Guard::If(predicate, value), None) => passed = Some((predicate, value)),
+                    (Guard::If(..), Some(_)) => {}
+                }
+            }
+            passed = passed.filter(|(predicate, _)| !step.predicates.contains(predicate));
+            work.extend(from(at, search.register, passed));
+        }
+        origins
+    }
 }
 
 impl Code {
@@ -81,12 +156,12 @@ impl Code {
     /// If a factor is written nowhere: then something was misread.
     pub fn mixes(&self) -> Result<Vec<Mix>, String> {
         let before = self.before();
-        let loops = self.loops(&before);
+        let (loops, places) = (self.loops(&before), Places::of(&self.steps, &before));
         let mut found = Vec::new();
         for (product, step) in self.steps.iter().enumerate() {
             let around: Vec<&BTreeSet<usize>> = loops.iter().filter(|inside| inside.contains(&product)).collect();
             for &register in &step.factors {
-                let origins = self.origins(&before, product, register);
+                let origins = places.origins(product, register);
                 if origins.is_empty() {
                     return Err(format!("nothing writes register {register} of `{}`", step.text));
                 }
@@ -116,39 +191,6 @@ impl Code {
             step.next.iter().for_each(|&next| before[next].push(at));
         }
         before
-    }
-
-    /// The instructions that compute what is in a register when an instruction comes.
-    fn origins(&self, before: &[Vec<usize>], at: usize, register: Register) -> BTreeSet<usize> {
-        let mut origins = BTreeSet::new();
-        let mut seen = BTreeSet::new();
-        let mut work = vec![Search { at, register, passed: None }];
-        while let Some(search) = work.pop() {
-            for &at in &before[search.at] {
-                let mut search = Search { at, ..search };
-                if !seen.insert(search) {
-                    continue;
-                }
-                let step = &self.steps[at];
-                if let Some(write) = step.writes.iter().find(|write| write.register == search.register) {
-                    match write.copied_from.as_slice() {
-                        [] => drop(origins.insert(at)),
-                        from => work.extend(from.iter().map(|&register| Search { at, register, passed: None })),
-                    }
-                    match (step.guard, search.passed) {
-                        (Guard::Always, _) => continue,
-                        (Guard::If(predicate, value), Some(passed)) if passed == (predicate, !value) => continue,
-                        (Guard::If(predicate, value), None) => search.passed = Some((predicate, value)),
-                        (Guard::If(..), Some(_)) => {}
-                    }
-                }
-                if search.passed.is_some_and(|(predicate, _)| step.predicates.contains(&predicate)) {
-                    search.passed = None;
-                }
-                work.push(search);
-            }
-        }
-        origins
     }
 
     /// All loops, as sets of instructions: what can reach itself, and within that, with its entries taken away, again.

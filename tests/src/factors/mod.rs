@@ -55,6 +55,18 @@ pub fn check_sass(kernel: &str, architecture: &str) -> Result<Option<Checked>, S
     compare(&written, &sass::read(&listing)?).map(Some)
 }
 
+/// [`check_sass`] of a kernel that has been assembled, and disassembled to this listing.
+///
+/// # Errors
+/// As [`check_sass`].
+pub fn check_listing(kernel: &str, listing: &str) -> Result<Option<Checked>, String> {
+    let written = ptx::read(kernel)?;
+    if !written.has_factors_in_loops() {
+        return Ok(None);
+    }
+    compare(&written, &sass::read(listing)?).map(Some)
+}
+
 /// Compares PTX with what was made of it.
 ///
 /// # Errors

@@ -203,8 +203,8 @@ fn decode_keys<T: Float, K: Float>(
     let [batch, heads, most, _] = q.shape();
     check::shape("q", q.shape(), [keys.sequences, heads, most, keys.d])?;
     keys.group(heads)?;
-    let mut out = Tensor::zeros(cx.device(), [batch, heads, most, keys.dv])?;
-    let mut lse = Tensor::zeros(cx.device(), [batch, heads, most])?;
+    let mut out = Tensor::empty(cx.device(), [batch, heads, most, keys.dv])?;
+    let mut lse = Tensor::empty(cx.device(), [batch, heads, most])?;
     decode_keys_into(cx, q, keys, options, out.view_mut(), lse.view_mut())?;
     Ok((out, lse))
 }
@@ -248,10 +248,8 @@ fn decode_keys_into<T: Float, K: Float>(
     if blocks.parts == 1 {
         return launch(cx, &queries, keys, options, &blocks, one_part(out)?, one_part(lse)?);
     }
-    // SAFETY: each part writes its sums and logarithms, where it has no keys too.
-    let mut sums = unsafe { Tensor::<f32, 5>::uninit(cx.device(), [parts, batch, heads, most, dv]) }?;
-    // SAFETY: as above.
-    let mut logs = unsafe { Tensor::uninit(cx.device(), [parts, batch, heads, most]) }?;
+    let mut sums = Tensor::<f32, 5>::empty(cx.device(), [parts, batch, heads, most, dv])?;
+    let mut logs = Tensor::empty(cx.device(), [parts, batch, heads, most])?;
     launch(cx, &queries, keys, options, &blocks, sums.view_mut(), logs.view_mut())?;
     merge_into(cx, &sums, &logs, out, lse)
 }

@@ -143,8 +143,7 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     check_sizes("x_shape", x_shape)?;
     check_sizes("dy", shape)?;
     let ([n, h, w, c], [_, kh, kw, per_group]) = (x_shape, filters.shape());
-    // SAFETY: the kernel writes every element.
-    let mut dx = unsafe { Tensor::uninit(cx.device(), x_shape) }?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
     if dx.is_empty() {
         return Ok(dx);
     }
@@ -222,8 +221,11 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     check_sizes("x", x.shape())?;
     check_sizes("dy", shape)?;
     let ([_, h, w, c], [_, kh, kw, per_group]) = (x.shape(), filters_shape);
-    let mut filters = Tensor::zeros(cx.device(), filters_shape)?;
-    if filters.is_empty() || dy.is_empty() {
+    if dy.is_empty() {
+        return Tensor::zeros(cx.device(), filters_shape);
+    }
+    let mut filters = Tensor::empty(cx.device(), filters_shape)?;
+    if filters.is_empty() {
         return Ok(filters);
     }
     let (groups, taps, pixels) = (convolution.groups, kh * kw, n * p * q);
@@ -237,8 +239,7 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     let per_part = blocks.div_ceil(parts) * BLOCK_PIXELS;
     let parts = pixels.div_ceil(per_part);
     let len = filters.len();
-    // SAFETY: the kernel writes every element.
-    let mut partial = unsafe { Tensor::<T::Sums, 2>::uninit(cx.device(), [parts, len]) }?;
+    let mut partial = Tensor::<T::Sums, 2>::empty(cx.device(), [parts, len])?;
     let [s0, s1, p0, p1, d0, d1] = convolution.numbers();
     ConvolveFiltersConsts { BM: bm, BN: bn, BK: BLOCK_PIXELS }
         .call(
@@ -277,7 +278,7 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -288,17 +289,17 @@ mod tests {
             let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
             let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
             let request = consts.request::<f16>().num_warps(warps).num_stages(stages);
-            check("conv2d, gradient of the image", request.compile(target), &["wgmma", "cp.async.cg"]);
+            check_instructions("conv2d, gradient of the image", request.compile(target), &["wgmma", "cp.async.cg"]);
             let config = ConvConfig::choose(c, o, 4);
             let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
             let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
             let request = consts.request::<f32>().num_warps(warps).num_stages(stages);
-            check("conv2d, gradient of the image, f32", request.compile(target), &["cp.async.cg"]);
+            check_instructions("conv2d, gradient of the image, f32", request.compile(target), &["cp.async.cg"]);
         }
         let consts = || ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
         let request = consts().request::<f16, f32>().num_warps(filter_warps(2)).num_stages(4);
-        check("conv2d, gradient of filters", request.compile(target), &["wgmma", "cp.async.cg"]);
+        check_instructions("conv2d, gradient of filters", request.compile(target), &["wgmma", "cp.async.cg"]);
         let request = consts().request::<f32, f32>().num_warps(filter_warps(4)).num_stages(4);
-        check("conv2d, gradient of filters, f32", request.compile(target), &["cp.async.cg"]);
+        check_instructions("conv2d, gradient of filters, f32", request.compile(target), &["cp.async.cg"]);
     }
 }

@@ -128,8 +128,7 @@ pub fn conv2d<'a, 'b, 'c, T: Real>(
     }
     check_sizes("x", x.shape())?;
     check_sizes("out", shape)?;
-    // SAFETY: the kernel writes every element.
-    let mut out = unsafe { Tensor::uninit(cx.device(), shape) }?;
+    let mut out = Tensor::empty(cx.device(), shape)?;
     if out.is_empty() {
         return Ok(out);
     }
@@ -197,7 +196,7 @@ pub fn conv1d<'a, 'b, 'c, T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::general::code::check;
+    use crate::code::check_instructions;
     use tilewright::Target;
 
     #[test]
@@ -207,7 +206,7 @@ mod tests {
             let consts = ConvolveConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
             let request =
                 consts.request::<f32>(true).num_warps(config.num_warps as u32).num_stages(config.num_stages as u32);
-            check(
+            check_instructions(
                 &format!("conv2d {c} to {o}, f32"),
                 request.compile(Target::sm_90a()),
                 &["cp.async.cg", "st.global.v4"],
@@ -216,7 +215,7 @@ mod tests {
             let consts = ConvolveConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
             let request =
                 consts.request::<f16>(false).num_warps(config.num_warps as u32).num_stages(config.num_stages as u32);
-            check(
+            check_instructions(
                 &format!("conv2d {c} to {o}"),
                 request.compile(Target::sm_90a()),
                 &["wgmma", "cp.async.cg", "st.global.v4"],

@@ -2,7 +2,7 @@
 
 use super::kernels::{ScaledBlocksAssumed, ScaledBlocksConsts, ScaledPointersAssumed, ScaledPointersConsts};
 use super::quantise::QuantiseTilesConsts;
-use crate::products::code::Code;
+use crate::code::Code;
 use tilewright::launch::AssumedScalar;
 use tilewright::prelude::*;
 
@@ -18,7 +18,7 @@ fn blocks_with_scales_stay_in_registers() {
             .num_stages(stages)
             .compile(Target::sm_90a())
             .expect("it compiles");
-        let Some(code) = Code::of(&compiled) else { return };
+        let Some(code) = Code::of(&compiled, "sm_90a") else { return };
         let what = format!("{bm} x {bn}, {warps} warps, columns contiguous: {down}");
         println!("{what}: {}", code.summary());
         code.assert_clean(&what);
@@ -36,7 +36,7 @@ fn quantising_reads_16_bytes_at_a_time() {
             .num_warps(warps)
             .compile(Target::sm_90a())
             .expect("it compiles");
-        let Some(code) = Code::of(&compiled) else { return };
+        let Some(code) = Code::of(&compiled, "sm_90a") else { return };
         println!("{rows} rows, square: {square}: {}", code.summary());
         code.assert_clean("quantising");
         assert_eq!(code.count(&["LDG.E"]), code.count(&["LDG.E", ".128"]), "{}", code.summary());
@@ -60,7 +60,7 @@ fn pointers_copy_16_bytes_at_a_time() {
             .num_stages(stages)
             .compile(Target::sm_90a())
             .expect("it compiles");
-        let Some(code) = Code::of(&compiled) else { return };
+        let Some(code) = Code::of(&compiled, "sm_90a") else { return };
         let what = format!("pointers, {bm} x {bn}, {warps} warps");
         println!("{what}: {}", code.summary());
         code.assert_clean(&what);

@@ -81,7 +81,7 @@ pub fn matmul_blocks<'a, 'b, 'c, 'd, F: Float, R: Float>(
 ) -> Result<Tensor<R, 2>> {
     let (a, b) = (a.into(), b.into());
     let scaled = Scaled::new(a, a_scale.into(), b, b_scale.into())?;
-    let mut out = Tensor::zeros(cx.device(), [a.shape()[0], b.shape()[1]])?;
+    let mut out = Tensor::empty(cx.device(), [a.shape()[0], b.shape()[1]])?;
     scaled.run(cx, out.view_mut())?;
     Ok(out)
 }

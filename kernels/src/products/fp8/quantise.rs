@@ -124,10 +124,8 @@ fn tiles<T: Float, const TALL: usize, const SQUARE: bool>(
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 2>)> {
     let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
     let stride = x.rows("x")?.stride;
-    // SAFETY: the kernel writes every number.
-    let mut out = unsafe { Tensor::uninit(cx.device(), x.shape()) }?;
-    // SAFETY: and every scale.
-    let mut scales = unsafe { Tensor::uninit(cx.device(), [scale_rows, x.shape()[1].div_ceil(BLOCK)]) }?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
+    let mut scales = Tensor::empty(cx.device(), [scale_rows, x.shape()[1].div_ceil(BLOCK)])?;
     if !x.is_empty() {
         quantise_tiles::<_, TALL, BLOCK, SQUARE>(
             x.elements(),
@@ -194,7 +192,7 @@ pub fn quantise_rows<'a, T: Float>(
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 1>)> {
     let x = x.into();
     let ([rows, columns], stride) = (x.shape(), x.rows("x")?.stride);
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
     let mut scales = Tensor::zeros(cx.device(), [rows])?;
     if !x.is_empty() {
         let block = columns.next_power_of_two().clamp(128, 4096);
@@ -220,8 +218,8 @@ pub fn quantise_tensor<'a, T: Float>(
     let x = x.into();
     let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
     let stride = x.rows("x")?.stride as i64;
-    let mut out = Tensor::zeros(cx.device(), x.shape())?;
-    let mut scale = Tensor::zeros(cx.device(), [1])?;
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
+    let mut scale = Tensor::empty(cx.device(), [1])?;
     if x.is_empty() {
         scale.buffer_mut().fill(f32::MIN_POSITIVE)?;
         return Ok((out, scale));

@@ -3,7 +3,7 @@
 use super::groups::{CHUNK, CountPairsConsts, PART, PlaceExpertsConsts, PlacePairsConsts};
 use super::kernels::{ExpertsConsts, ExpertsGradientConsts, GatedExpertsConsts};
 use super::products::{GroupedConfig, Kind};
-use crate::products::code::Code;
+use crate::code::Code;
 use tilewright::launch::CompiledKernel;
 use tilewright::prelude::*;
 
@@ -11,7 +11,7 @@ const BLOCKS: [usize; 3] = [16, 64, 128];
 
 fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, block: usize) {
     let compiled = compiled.unwrap_or_else(|error| panic!("{what}: {error}"));
-    let Some(code) = Code::of(&compiled) else { return };
+    let Some(code) = Code::of(&compiled, "sm_90a") else { return };
     println!("{what}: {}", code.summary());
     code.assert_clean(what);
     assert!(code.count(&["UTMALDG"]) > 0 && code.count(&["UTMASTG"]) > 0, "{what}: {}", code.summary());
@@ -80,7 +80,7 @@ fn sorting_stays_in_registers() {
         ];
         for compiled in compiled {
             let compiled = compiled.expect("it compiles");
-            let Some(code) = Code::of(&compiled) else { return };
+            let Some(code) = Code::of(&compiled, "sm_90a") else { return };
             println!("{} of {experts} experts: {}", compiled.name(), code.summary());
             code.assert_clean(compiled.name());
         }

@@ -249,8 +249,7 @@ pub fn gather<'a, T: DType>(cx: &Context, x: impl Into<TensorView<'a, T, 2>>, gr
     let columns = x.shape()[1];
     check::shape("x", x.shape(), [groups.tokens, columns])?;
     let stride = x.rows("x")?.stride;
-    // SAFETY: the kernel writes every element.
-    let mut out = unsafe { Tensor::uninit(cx.device(), [groups.height(), columns]) }?;
+    let mut out = Tensor::empty(cx.device(), [groups.height(), columns])?;
     if out.is_empty() {
         return Ok(out);
     }
@@ -320,11 +319,13 @@ pub fn combine<'a, 'b, T: Float>(
         return Err(check::invalid("weights", "is not contiguous", "copy it with `general::contiguous` first"));
     }
     let stride = y.rows("y")?.stride;
-    if groups.tokens == 0 || columns == 0 || groups.chosen == 0 {
+    if groups.chosen == 0 {
         return Tensor::zeros(cx.device(), [groups.tokens, columns]);
     }
-    // SAFETY: the kernel writes every element.
-    let mut out = unsafe { Tensor::uninit(cx.device(), [groups.tokens, columns]) }?;
+    let mut out = Tensor::empty(cx.device(), [groups.tokens, columns])?;
+    if out.is_empty() {
+        return Ok(out);
+    }
     let block = columns.next_power_of_two().min(1024);
     CombineRowsConsts { BLOCK: block }
         .call(

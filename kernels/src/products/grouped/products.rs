@@ -135,8 +135,7 @@ impl Rest {
     fn result<R: Float>(self, cx: &Context, shape: [usize; 2]) -> Result<Tensor<R, 2>> {
         match self {
             Rest::Zeros => Tensor::zeros(cx.device(), shape),
-            // SAFETY: the kernel writes the rows of all blocks that are used, and others are not read.
-            Rest::Unread => unsafe { Tensor::uninit(cx.device(), shape) },
+            Rest::Unread => Tensor::empty(cx.device(), shape),
         }
     }
 }
@@ -341,14 +340,18 @@ pub fn weights_gradient<'a, 'b, F: Float, R: Float>(
     let ([_, k], [_, n]) = (x.shape(), dy.shape());
     check::shape("x", x.shape(), [groups.height(), k])?;
     check::shape("dy", dy.shape(), [groups.height(), n])?;
-    let mut out = Tensor::zeros(cx.device(), [groups.experts, k, n])?;
-    if out.is_empty() || groups.height() == 0 {
+    let shape = [groups.experts, k, n];
+    if groups.height() == 0 {
+        return Tensor::zeros(cx.device(), shape);
+    }
+    let mut out = Tensor::empty(cx.device(), shape)?;
+    if out.is_empty() {
         return Ok(out);
     }
     let (inner, columns) = (check::size("x", k)?, check::size("dy", n)?);
     let config = config::<F>(cx, groups, [columns, inner], Kind::Gradient)?;
     let bm = if cx.device().is_cuda() { 128 } else { 32 };
-    let mut to = TensorDescMut::new(out.buffer_mut(), [groups.experts, k, n])?;
+    let mut to = TensorDescMut::new(out.buffer_mut(), shape)?;
     let tiles = groups.experts * k.div_ceil(bm) * n.div_ceil(config.bn);
     ExpertsGradientConsts { BM: bm, BN: config.bn, BK: config.bk, GROUP: config.group }
         .call(&rows(x)?, &rows(dy)?, &groups.ends, &mut to, groups.experts as i32, inner, columns, groups.block as i32)

@@ -67,8 +67,8 @@ pub fn route<'a, T: Float>(
     }
     let stride = logits.rows("logits")?.stride;
     let mut routing = Routing {
-        weights: Tensor::zeros(cx.device(), [tokens, k])?,
-        experts: Tensor::zeros(cx.device(), [tokens, k])?,
+        weights: Tensor::empty(cx.device(), [tokens, k])?,
+        experts: Tensor::empty(cx.device(), [tokens, k])?,
     };
     if routing.experts.is_empty() {
         return Ok(routing);

@@ -3,7 +3,7 @@
 use super::config::{EndLoad, Machine, MatmulConfig, Work};
 use super::kernels::{BlocksAssumed, BlocksConsts, PointersAssumed, PointersConsts, ResidentAssumed, ResidentConsts};
 use super::problem::Problem;
-use crate::products::code::Code;
+use crate::code::Code;
 use crate::products::{Activation, Precision};
 use tilewright::launch::AssumedScalar;
 use tilewright::prelude::*;
@@ -77,7 +77,7 @@ impl Case {
         } else {
             compiled!(BlocksConsts, BlocksAssumed)
         };
-        let code = Code::of(&compiled.unwrap_or_else(|error| panic!("{what}: {error}")))?;
+        let code = Code::of(&compiled.unwrap_or_else(|error| panic!("{what}: {error}")), "sm_90a")?;
         println!("{what}: {}", code.summary());
         Some((what, code))
     }
@@ -105,7 +105,7 @@ impl Case {
                 .num_warps(num_warps as u32)
                 .num_stages(num_stages as u32)
                 .compile(Target::sm_90a());
-        let code = Code::of(&compiled.unwrap_or_else(|error| panic!("{what}: {error}")))?;
+        let code = Code::of(&compiled.unwrap_or_else(|error| panic!("{what}: {error}")), "sm_90a")?;
         println!("{what}: {}", code.summary());
         Some((what, code))
     }

@@ -146,8 +146,8 @@ impl<'a, R: Float> Matmul<'a, R> {
         let (a, b) = (a.into(), b.into());
         let shape = problem::result(a.shape(), b.shape());
         self.problem(a.layout(), b.layout(), Layout::packed(shape))?;
-        let mut out = Tensor::zeros(cx.device(), shape)?;
-        let mut sums = Tensor::<f32, 1>::zeros(cx.device(), [self.workspace(cx, a, b)?])?;
+        let mut out = Tensor::empty(cx.device(), shape)?;
+        let mut sums = Tensor::<f32, 1>::empty(cx.device(), [self.workspace(cx, a, b)?])?;
         self.run_into_with(cx, a, b, &mut out, &mut sums)?;
         Ok(out)
     }

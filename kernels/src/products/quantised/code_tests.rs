@@ -4,7 +4,7 @@ use super::kernels::{
     Int4ProductAssumed, Int4ProductConsts, Int8ProductAssumed, Int8ProductConsts, Nf4ProductAssumed, Nf4ProductConsts,
 };
 use super::launch::TALL;
-use crate::products::code::Code;
+use crate::code::Code;
 use tilewright::launch::{AssumedScalar, CompiledKernel};
 use tilewright::prelude::*;
 
@@ -19,7 +19,7 @@ fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str,
     let loads: Vec<&str> =
         compiled.report().lines().filter(|line| line.contains(&format!("load `{packed}`"))).collect();
     assert!(!loads.is_empty() && loads.iter().all(|line| line.contains(" x 16 bytes")), "{what}: {loads:?}");
-    let Some(code) = Code::of(&compiled) else { return };
+    let Some(code) = Code::of(&compiled, "sm_90a") else { return };
     println!("{what}: {}", code.summary());
     code.assert_clean(what);
     assert_eq!(code.count(&["GMMA.64x"]) > 0, rows >= 64, "{what}: {}", code.summary());

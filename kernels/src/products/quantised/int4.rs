@@ -218,9 +218,9 @@ pub fn quantise_int4<'a, F: Float>(
     }
     let (groups, words) = (k.div_ceil(group), if awq { [k, n / 8] } else { [k / 8, n] });
     let mut packed = PackedInt4 {
-        words: Tensor::zeros(cx.device(), words)?,
-        scales: Tensor::zeros(cx.device(), [groups, n])?,
-        zeros: Tensor::zeros(cx.device(), [groups, n / 8])?,
+        words: Tensor::empty(cx.device(), words)?,
+        scales: Tensor::empty(cx.device(), [groups, n])?,
+        zeros: Tensor::empty(cx.device(), [groups, n / 8])?,
         group,
         packing,
     };
@@ -293,7 +293,7 @@ fn int4_unpack<F: Float, const BK: usize, const BN: usize, const AWQ: bool>(
 pub fn dequantise_int4<F: Float>(cx: &Context, weights: &Int4<'_, F>) -> Result<Tensor<F, 2>> {
     let [k, n] = weights.shape;
     check::size("weights", k.saturating_mul(n))?;
-    let mut out = Tensor::zeros(cx.device(), weights.shape)?;
+    let mut out = Tensor::empty(cx.device(), weights.shape)?;
     if out.is_empty() {
         return Ok(out);
     }

@@ -135,7 +135,7 @@ pub fn quantise_int8<'a, F: Float>(cx: &Context, w: impl Into<TensorView<'a, F, 
     let ([k, n], [row, column]) = (w.shape(), w.strides());
     let (rows, columns) = (check::size("w", k)?, check::size("w", n)?);
     let mut made =
-        QuantisedInt8 { numbers: Tensor::zeros(cx.device(), [k, n])?, scales: Tensor::zeros(cx.device(), [n])? };
+        QuantisedInt8 { numbers: Tensor::empty(cx.device(), [k, n])?, scales: Tensor::zeros(cx.device(), [n])? };
     if w.is_empty() {
         return Ok(made);
     }
@@ -184,7 +184,7 @@ fn int8_dequantise<F: Float, const BK: usize, const BN: usize>(
 pub fn dequantise_int8<F: Float>(cx: &Context, weights: &Int8<'_>) -> Result<Tensor<F, 2>> {
     let ([k, n], [row, column]) = (weights.numbers.shape(), weights.numbers.strides());
     let (rows, columns) = (check::size("weights", k)?, check::size("weights", n)?);
-    let mut out = Tensor::zeros(cx.device(), [k, n])?;
+    let mut out = Tensor::empty(cx.device(), [k, n])?;
     if out.is_empty() {
         return Ok(out);
     }

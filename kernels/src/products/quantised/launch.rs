@@ -125,8 +125,8 @@ pub fn matmul<'a, F: Float, W: Weights<F>>(
 ) -> Result<Tensor<F, 2>> {
     let x = x.into();
     let (m, room) = (x.shape()[0], workspace(cx, x, weights)?);
-    let mut out = Tensor::zeros(cx.device(), [m, weights.shape()[1]])?;
-    let mut sums = Tensor::<f32, 1>::zeros(cx.device(), [room])?;
+    let mut out = Tensor::empty(cx.device(), [m, weights.shape()[1]])?;
+    let mut sums = Tensor::<f32, 1>::empty(cx.device(), [room])?;
     matmul_into(cx, x, weights, &mut out, &mut sums)?;
     Ok(out)
 }

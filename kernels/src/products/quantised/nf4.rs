@@ -152,8 +152,8 @@ pub fn quantise_nf4<'a, F: Float>(cx: &Context, w: impl Into<TensorView<'a, F, 2
     }
     contiguous("w", &w)?;
     let mut made = QuantisedNf4 {
-        bytes: Tensor::zeros(cx.device(), [n, k / 2])?,
-        largest: Tensor::zeros(cx.device(), [n, k / BLOCK])?,
+        bytes: Tensor::empty(cx.device(), [n, k / 2])?,
+        largest: Tensor::empty(cx.device(), [n, k / BLOCK])?,
     };
     if w.is_empty() {
         return Ok(made);
@@ -185,7 +185,7 @@ fn nf4_dequantise<F: Float, const B: usize>(bytes: Ptr<u8>, largest: Ptr<f32>, o
 /// [`Error::OutOfMemory`], those of a launch.
 pub fn dequantise_nf4<F: Float>(cx: &Context, weights: &Nf4<'_>) -> Result<Tensor<F, 2>> {
     let [n, halves] = weights.bytes.shape();
-    let mut out = Tensor::zeros(cx.device(), [n, 2 * halves])?;
+    let mut out = Tensor::empty(cx.device(), [n, 2 * halves])?;
     if out.is_empty() {
         return Ok(out);
     }
