@@ -52,6 +52,7 @@ mod consume;
 mod find;
 mod needs;
 mod outgoing;
+mod parts;
 mod ping_pong;
 mod prologue;
 mod send;
