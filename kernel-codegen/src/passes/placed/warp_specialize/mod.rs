@@ -55,6 +55,7 @@ mod find;
 mod held;
 mod needs;
 mod outgoing;
+mod parts;
 mod ping_pong;
 mod prologue;
 mod send;
