@@ -56,6 +56,15 @@ struct TileAccess {
     factor: Option<u32>,
 }
 
+/// Accesses that agree on a layout: of a shape and an order, and for factors of a vector.
+type Kind<'s> = (&'s [u32], &'s [u8], Option<u32>);
+
+impl TileAccess {
+    fn kind(&self) -> Kind<'_> {
+        (&self.shape, &self.order, self.factor)
+    }
+}
+
 /// The operand of a memory operation that holds the pointers, if it is an access on a tile.
 pub(super) fn pointers(op: &MemoryOp) -> Option<usize> {
     match op {
@@ -79,16 +88,16 @@ pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> 
             sites.push(site(placement, id, op, &operation.operands));
         }
     });
-    let mut alike: BTreeMap<(&[u32], &[u8], Option<u32>), Alike> = BTreeMap::new();
+    let mut alike: BTreeMap<Kind<'_>, Alike> = BTreeMap::new();
     for site in &sites {
-        let known = alike.entry((&site.shape, &site.order, site.factor)).or_default();
+        let known = alike.entry(site.kind()).or_default();
         known.widest = known.widest.max(site.vector);
         let limit = site.store_limit.filter(|_| site.vector > 1);
         known.stores = known.stores.into_iter().chain(limit).min();
         known.bytes = known.bytes.max(site.bytes);
     }
     for site in &sites {
-        let Some(known) = alike.get_mut(&(&site.shape[..], &site.order[..], site.factor)) else { continue };
+        let Some(known) = alike.get_mut(&site.kind()) else { continue };
         let layout = match known.layout {
             Some(layout) => layout,
             None => {

@@ -238,7 +238,8 @@ impl Search<'_> {
     /// Whether a value is for the next iteration alone, as addresses are that are loaded ahead.
     fn is_only_carried(&self, value: ValueId) -> bool {
         let users = self.uses.of(value);
-        !users.is_empty() && users.iter().all(|&user| self.func.op(user).op == Op::Control(ControlOp::Yield))
+        let hands_on = |user: &OpId| self.own.contains(user) && self.func.op(*user).op == Op::Control(ControlOp::Yield);
+        !users.is_empty() && users.iter().all(hands_on)
     }
 
     /// A load with what has to be computed for it, or why it cannot be copied ahead.
@@ -338,7 +339,8 @@ impl Search<'_> {
                 Def::Param(_) | Def::Arg(..) => {}
                 Def::Result(op, _) if self.own.contains(&op) => {
                     let operation = func.op(op);
-                    if !is_cheap(&operation.op) && !(next && self.memory.keeps(func, operation)) {
+                    let loads = next && self.memory.keeps(func, operation);
+                    if !(is_cheap(&operation.op) || loads) {
                         return Err("its addresses are not known ahead");
                     }
                     ops.insert(op);

@@ -40,10 +40,14 @@ impl Reasons {
         collect(func, func.body, &mut Vec::new(), &mut pipelined);
         let uses = Uses::new(func);
         // What the next iteration needs is fetched ahead of it.
+        let hands_on = |user: &OpId| {
+            let around = structure.around(*user).next();
+            func.op(*user).op == Op::Control(ControlOp::Yield)
+                && around.is_some_and(|around| is_loop(&func.op(around).op))
+        };
         let is_carried = |operation: &Operation| {
-            let users = operation.results.iter().flat_map(|&result| uses.of(result));
-            operation.results.iter().any(|&result| !uses.of(result).is_empty())
-                && users.into_iter().all(|&user| func.op(user).op == Op::Control(ControlOp::Yield))
+            let users: Vec<OpId> = operation.results.iter().flat_map(|&result| uses.of(result)).copied().collect();
+            !users.is_empty() && users.iter().all(hands_on)
         };
         let is_innermost = |id: OpId| pipelined.iter().any(|place| place.id == id);
         kernel_core::edit::walk(func, &mut |id| {
