@@ -19,7 +19,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
 
-use super::{Launcher, unused};
+use super::Launcher;
 
 /// The options that a space may range over.
 const OPTIONS: [&str; 3] = ["num_warps", "num_stages", "max_registers"];
@@ -104,9 +104,17 @@ impl Launcher<'_> {
                 })
             }
         });
-        let kernel = if intact { quote!(Self::kernel()) } else { quote!(::core::unreachable!()) };
+        // Of a signature with mistakes there is no kernel.
+        let kernel = intact.then(|| {
+            quote! {
+                fn of_kernel() -> ::core::option::Option<&'static #krate::launch::Kernel> {
+                    #[allow(unused_imports)]
+                    use #krate::launch::WithoutBody as _;
+                    ::core::option::Option::Some(Self::kernel())
+                }
+            }
+        });
         let values = Ident::new("values", Span::mixed_site());
-        let unused = unused(intact);
         quote! {
             #cfgs
             #[allow(non_snake_case, clippy::all, clippy::pedantic)]
@@ -125,12 +133,7 @@ impl Launcher<'_> {
                     ::core::option::Option::Some(#consts { #(#fields),* })
                 }
 
-                #unused
-                fn of_kernel() -> ::core::option::Option<&'static #krate::launch::Kernel> {
-                    #[allow(unused_imports)]
-                    use #krate::launch::WithoutBody as _;
-                    ::core::option::Option::Some(#kernel)
-                }
+                #kernel
             }
         }
     }

@@ -309,12 +309,12 @@ macro_rules! calls {
                 &self.consts
             }
 
-            /// The programs along each axis.
-            pub(super) fn programs_asked(&self) -> [i64; 3]
+            /// The call without its types, and the programs along each axis.
+            pub(super) fn into_parts(self) -> (Box<Invocation<'a>>, [i64; 3])
             where
-                G: HasGrid + Copy,
+                G: HasGrid,
             {
-                self.grid.programs()
+                (self.invocation, self.grid.programs())
             }
 
             /// Others, which the invocation has been given.

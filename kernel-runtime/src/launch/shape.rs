@@ -2,7 +2,6 @@
 
 use super::args::ArgKind;
 use super::bind::bind;
-use super::call::{Call, Grid, UnsafeCall};
 use super::definition::Definition;
 use super::gpu;
 use super::grid;
@@ -149,21 +148,3 @@ impl CallShape {
         target.map_or(Ok(()), |target| gpu::compile_ahead(self.kernel, &self.spec(), target))
     }
 }
-
-macro_rules! shapes {
-    ($($call:ident)*) => {$(
-        impl<C> $call<'_, C, Grid> {
-            /// The launch without its arguments, to be looked at and compiled on other threads.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::InvalidGrid`](crate::Error::InvalidGrid), and
-            /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for options.
-            pub fn shape(&self) -> Result<CallShape> {
-                CallShape::of(&self.invocation, self.programs_asked())
-            }
-        }
-    )*};
-}
-
-shapes!(Call UnsafeCall);

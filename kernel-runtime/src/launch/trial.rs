@@ -1,6 +1,6 @@
 //! Launches on behalf of a tuner.
 
-use super::call::{Call, Grid, UnsafeCall};
+use super::call::{Call, HasGrid, UnsafeCall};
 use super::configured::LaunchOptions;
 use super::invocation::Invocation;
 use super::outputs::Outputs;
@@ -70,8 +70,8 @@ impl Trial<'_> {
     /// # Errors
     ///
     /// Those of [`Call::launch`], and errors while it ran. Give them to the tuner, with `?`: they are why the candidate fails.
-    pub fn launch<C>(&mut self, call: Call<'_, C, Grid>) -> Result<()> {
-        let (mut call, grid) = call.options(self.options).into_invocation();
+    pub fn launch<C, G: HasGrid>(&mut self, call: Call<'_, C, G>) -> Result<()> {
+        let (mut call, grid) = call.options(self.options).into_parts();
         self.launched(&mut call, grid)
     }
 
@@ -84,8 +84,8 @@ impl Trial<'_> {
     /// # Errors
     ///
     /// As for [`Trial::launch`].
-    pub unsafe fn launch_unchecked<C>(&mut self, call: UnsafeCall<'_, C, Grid>) -> Result<()> {
-        let (mut call, grid) = call.options(self.options).into_invocation();
+    pub unsafe fn launch_unchecked<C, G: HasGrid>(&mut self, call: UnsafeCall<'_, C, G>) -> Result<()> {
+        let (mut call, grid) = call.options(self.options).into_parts();
         self.launched(&mut call, grid)
     }
 
@@ -168,16 +168,3 @@ impl Trial<'_> {
         Ok(())
     }
 }
-
-macro_rules! taken_apart {
-    ($($call:ident)*) => {$(
-        impl<'a, C> $call<'a, C, Grid> {
-            fn into_invocation(self) -> (Box<Invocation<'a>>, [i64; 3]) {
-                let grid = self.programs_asked();
-                (self.invocation, grid)
-            }
-        }
-    )*};
-}
-
-taken_apart!(Call UnsafeCall);
