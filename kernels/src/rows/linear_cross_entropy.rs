@@ -5,8 +5,8 @@ use super::reduction::{Reduction, reduce};
 use crate::arguments::packed;
 use crate::products::{Matmul, Precision};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
-use tilewright::prelude::*;
 use tilewright::Result;
+use tilewright::prelude::*;
 
 /// `c = a * b`, or `c += a * b`, where each factor has any strides.
 #[kernel(num_warps = 8, num_stages = 3)]
