@@ -36,8 +36,10 @@ use crate::analysis::warp_groups::registers_at_start;
 
 use plan::{Plan, Style, Tile};
 
-/// Registers of a thread beside the tiles that are alive in a loop: addresses, coordinates, what is being computed. With
-/// 48 nothing of attention's gradients spilled, with 32 all did.
+/// What a plan leaves of a thread's registers for what is no tile of the loop: addresses, coordinates, scalars, and what is
+/// just being computed. Plans are compared by the registers of their tiles alone, so this bounds how many of them products may
+/// keep in flight; how many registers the rest takes is decided by ptxas. An estimate, not a measurement: 44 and 48 give the
+/// kernels of the library the same code.
 const BESIDE_TILES: u32 = 40;
 
 /// How many registers there are.
