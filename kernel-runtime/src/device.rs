@@ -343,18 +343,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(debug_assertions)]
-    fn what_is_not_written_shows_on_the_cpu() {
-        let device = Device::cpu();
-        // SAFETY: on the CPU there are bytes, and all bytes are values of these types.
-        let (floats, integers, truths) =
-            unsafe { (device.uninit::<f32>(3), device.uninit::<i32>(3), device.uninit::<bool>(3)) };
-        assert!(floats.unwrap().to_vec().unwrap().iter().all(|x| x.is_nan()));
-        assert_eq!(integers.unwrap().to_vec().unwrap(), [-1; 3]);
-        assert_eq!(truths.unwrap().to_vec().unwrap(), [false; 3]);
-    }
-
-    #[test]
     fn the_override_chooses_or_fails() {
         assert!(!Device::choose(Some(DeviceChoice::Cpu)).expect("the CPU is always there").is_cuda());
         let absent = Device::choose(Some(DeviceChoice::Cuda(1_000_000)));

@@ -33,8 +33,8 @@ const OPTIONS: [[bool; 4]; 3] = [[true, false, false, false], [false, false, tru
 
 /// The forward kernel of f16 as Hopper runs it.
 fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<Code> {
-    let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap);
-    let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv }
+    let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap, !packed && !window);
+    let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv, LOOP: config.programs > 0 }
         .request::<f16>(bias, packed, packed, cap, window)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
@@ -46,10 +46,7 @@ fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4]) -> Optio
 fn forward_is_fed_and_spills_nothing() {
     for (d, dv) in [(64, 64), (128, 128), (256, 256)] {
         let Some(code) = forward(d, dv, [false; 4]) else { return };
-        // With heads of 256 ptxas keeps six registers in memory from block to block of queries; no block of keys reads them.
-        assert!(code.spills <= if d > 128 { 24 } else { 0 }, "heads of {d} spill {} bytes", code.spills);
-        assert!(!code.log.contains("C75"), "heads of {d}: {}", code.log);
-        assert!(code.loops.iter().all(|trip| trip.local == 0), "heads of {d} spill in loops: {:?}", code.loops);
+        code.assert_clean("plain");
         code.assert_fed("plain");
         assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
     }
@@ -62,7 +59,7 @@ fn forward_is_fed_and_spills_nothing() {
 
 /// Both kernels of the backward pass of f16 as Hopper runs them.
 fn backward(d: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<[Code; 2]> {
-    let config = BackwardConfig::rule(HOPPER, 16, d, !(bias || cap || packed && window));
+    let config = BackwardConfig::rule(HOPPER, 16, d, !(bias || cap || packed && window), false);
     let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
     let keys =
         keys.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2).compile(Target::sm_90a());

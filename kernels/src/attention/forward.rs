@@ -27,8 +27,9 @@ config! {
 }
 
 impl ForwardConfig {
-    /// `d` is the larger dimension of the tiles, `plain` says that there is neither a bias nor a soft cap.
-    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool) -> Self {
+    /// `d` is the larger dimension of the tiles, `plain` says that there is neither a bias nor a soft cap, `even` that all
+    /// queries see all keys.
+    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool, even: bool) -> Self {
         let [block_q, block_k, num_warps, num_stages] = match (capability, bits) {
             (None, _) => [32, 32, 4, 2],
             (Some((9.., _)), 16) if d <= 64 && plain => [64, 128, 4, 2],
@@ -42,7 +43,10 @@ impl ForwardConfig {
             (_, 64) if d <= 64 => [32, 16, 4, 1],
             _ => [32, 16, 8, 1],
         };
-        ForwardConfig { block_q, block_k, num_warps, num_stages, programs: 0 }
+        // One program has a multiprocessor for itself then, and blocks that all take as long need no queue.
+        let programs =
+            usize::from(capability >= Some((9, 0)) && bits == 16 && (65..=128).contains(&d) && plain && even);
+        ForwardConfig { block_q, block_k, num_warps, num_stages, programs }
     }
 }
 
@@ -52,10 +56,17 @@ const MOST_TOGETHER: u32 = 3;
 /// Flash attention (Dao, "FlashAttention-2", 2023): a program keeps a block of queries, and takes keys and values block
 /// after block. Scores are in shared memory or registers only.
 ///
-/// The grid is one-dimensional, of any size: programs share the blocks of queries of all heads and batches. Packed sequences
-/// begin at `q_starts[batch]` and `k_starts[batch]`; then `queries` is the most of one, and `keys` is not asked for.
+/// With `LOOP` the grid has any number of programs, which share the blocks of queries of all heads and batches; without, there
+/// is one for each block. Packed sequences begin at `q_starts[batch]` and `k_starts[batch]`; then `queries` is the most of one, and `keys` is not asked for.
 #[kernel(flush = true)]
-pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usize, const DV: usize>(
+pub(super) fn attention<
+    T: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const DV: usize,
+    const LOOP: bool,
+>(
     q: TensorDesc<T, { [1, 1, BM, D] }>,
     k: TensorDesc<T, { [1, 1, BN, D] }>,
     v: TensorDesc<T, { [1, 1, BN, DV] }>,
@@ -89,7 +100,9 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
     let scale = scale as T::Acc;
     let out_blocks =
         tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
-    for turn in (program_id(0)..blocks * all).step_by(num_programs(0)) {
+    let turns = if LOOP { cdiv(blocks * all - program_id(0), num_programs(0)) } else { 1 };
+    for number in 0..turns {
+        let turn = program_id(0) + number * num_programs(0);
         let (block, sequence) = place_of(turn, blocks, all, together);
         let first = block * BM;
         let head = sequence % heads;
@@ -349,9 +362,10 @@ fn launch<'a, T: Float>(
     let (out_strides, lse_strides) = (problem.last_contiguous("out", &out.as_view())?, lse.strides());
     let dims = (tile_dim(d), tile_dim(dv));
     let plain = bias.is_none() && options.soft_cap.is_none();
+    let even = starts.is_none() && options.left.is_none() && options.right.is_none();
     let config = cx.config(T::ELEMENT, &[d, longest, keys], || {
         let capability = cx.device().compute_capability();
-        ForwardConfig::rule(capability, 8 * size_of::<T>(), dims.0.max(dims.1), plain)
+        ForwardConfig::rule(capability, 8 * size_of::<T>(), dims.0.max(dims.1), plain, even)
     })?;
     let tiles = longest.div_ceil(config.block_q) * heads * batches;
     check::size("q", tiles)?;
@@ -365,7 +379,7 @@ fn launch<'a, T: Float>(
         }
     };
     let bias_strides = bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64));
-    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1 }
+    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1, LOOP: config.programs > 0 }
         .call(
             &descriptor("q", &q)?,
             &descriptor("k", &k)?,

@@ -35,8 +35,8 @@ fn forward() {
     let x = described(&x);
     let (rows, stride) = (ROWS as i32, (ROWS * D) as i64);
     let none = || None::<&Buffer<i32>>;
-    for (dv, bn) in [(64, 128), (256, 64)] {
-        let call = AttentionConsts { BM: 128, BN: bn, D: 64, DV: dv }.call(
+    for (dv, bn, several) in [(64, 128, false), (64, 128, true), (256, 64, false)] {
+        let call = AttentionConsts { BM: 128, BN: bn, D: 64, DV: dv, LOOP: several }.call(
             &x,
             &x,
             &x,

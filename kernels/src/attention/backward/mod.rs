@@ -36,8 +36,21 @@ config! {
 
 impl BackwardConfig {
     /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no window
-    /// over packed sequences.
-    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool) -> Self {
+    /// over packed sequences, `any_order` that gradients of queries may be added up in any order.
+    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool, any_order: bool) -> Self {
+        if bits == 16 && capability >= Some((9, 0)) && d <= 128 && plain && any_order {
+            // Two programs share a multiprocessor where heads are small.
+            let (block_k, num_warps) = if d <= 64 { (64, 4) } else { (128, 8) };
+            return BackwardConfig {
+                keys_block_q: 64,
+                keys_block_k: block_k,
+                queries_block_q: 64,
+                queries_block_k: block_k,
+                num_warps,
+                num_stages: 2,
+                fused: 1,
+            };
+        }
         let [keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages] =
             match (capability, bits) {
                 (None, _) => [32, 32, 32, 32, 4, 2],
@@ -142,7 +155,8 @@ pub fn backward_into<'b, T: Float>(
 /// As [`forward`](super::forward).
 pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options: &Attention) -> Result<[usize; 4]> {
     let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
-    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], is_plain(saved, options, false))?;
+    let plain = is_plain(saved, options, false);
+    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], plain, !options.deterministic)?;
     Ok(problem.workspace(fused::is_chosen::<T>(&config, options)))
 }
 
@@ -196,7 +210,7 @@ pub fn backward_packed<T: Float>(
     let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
     let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
     let longest = [saved.longest.min(tokens), saved.longest_keys.min(problem.keys)];
-    let config = choose::<T>(cx, &problem, longest, is_plain(&dense, options, true))?;
+    let config = choose::<T>(cx, &problem, longest, is_plain(&dense, options, true), !options.deterministic)?;
     let mut workspace = Tensor::zeros(cx.device(), problem.workspace(fused::is_chosen::<T>(&config, options)))?;
     let Gradients { dq, dk, dv } = &mut gradients;
     let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
@@ -254,7 +268,8 @@ fn launch<T: Float>(
     let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
     let (sequences, longest) = problem.sequences(&starts)?;
     let keys = longest_keys.min(problem.keys);
-    let config = choose::<T>(cx, &problem, [longest, keys], is_plain(&saved, options, starts.is_some()))?;
+    let plain = is_plain(&saved, options, starts.is_some());
+    let config = choose::<T>(cx, &problem, [longest, keys], plain, !options.deterministic && room > 2)?;
     if heads == 0 || sequences == 0 {
         return Ok(());
     }
@@ -277,10 +292,16 @@ fn is_plain<T: DType>(saved: &Saved<'_, T>, options: &Attention, packed: bool) -
 }
 
 /// The configuration for sequences of at most so many queries and keys.
-fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], plain: bool) -> Result<BackwardConfig> {
+fn choose<T: DType>(
+    cx: &Context,
+    problem: &Problem,
+    longest: [usize; 2],
+    plain: bool,
+    any_order: bool,
+) -> Result<BackwardConfig> {
     cx.config(T::ELEMENT, &[problem.d, longest[0], longest[1]], || {
         let capability = cx.device().compute_capability();
-        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), plain)
+        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), plain, any_order)
     })
 }
 
