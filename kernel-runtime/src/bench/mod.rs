@@ -215,7 +215,11 @@ mod tests {
     fn contenders_run_in_turns() {
         let device = Device::cpu();
         let order = std::cell::RefCell::new(String::new());
-        let (mut a, mut b) = (|| Ok(order.borrow_mut().push('a')), || Ok(order.borrow_mut().push('b')));
+        let noted = |name| -> Result<()> {
+            order.borrow_mut().push(name);
+            Ok(())
+        };
+        let (mut a, mut b) = (|| noted('a'), || noted('b'));
         let mut bench = Bench::new(&device).unwrap().rounds(3);
         let measured = bench.compare(&mut [("a", &mut a), ("b", &mut b)]).unwrap();
         assert_eq!(*order.borrow(), "ababbaab", "a first run each, then rounds to and fro");

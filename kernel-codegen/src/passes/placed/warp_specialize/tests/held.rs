@@ -122,7 +122,8 @@ fn blocks_with_other_uses_stay_with_the_threads() {
 /// Mistakes with the barriers of such a block are found.
 #[test]
 fn mistakes_are_found() {
-    let plants: [(&str, fn(&mut Func)); 5] = [
+    type Plant = fn(&mut Func);
+    let plants: [(&str, Plant); 5] = [
         ("the consumers do not wait for the block", |f| remove(f, |f| waits(f, 0)[0])),
         ("the producer does not wait for its slot", |f| remove(f, |f| waits(f, 1)[0])),
         ("the slot is not released", |f| {
