@@ -6,8 +6,18 @@
 //!
 //! # A space
 //!
-//! `#[kernel]` gives the constexprs a space with a method for each, of its type. What the kernel does not have does not
-//! compile:
+//! `#[kernel]` gives the constexprs a space with a method for each, of its type. Values of another type do not compile:
+//!
+//! ```compile_fail,E0271
+//! # use tilewright::prelude::*;
+//! #[kernel]
+//! fn fill<const BLOCK: usize>(out: PtrMut<f32>) {
+//!     store(out + arange(0, BLOCK), 1.0);
+//! }
+//! let space = FillConsts::space().BLOCK(["64"]);
+//! ```
+//!
+//! Nor do methods that the kernel has no constexpr for:
 //!
 //! ```
 //! use tilewright::prelude::*;

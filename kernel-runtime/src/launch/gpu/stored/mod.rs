@@ -12,6 +12,7 @@
 //! takes a variant of the program's archives that takes less for granted, and is slower.
 
 #[cfg(test)]
+#[path = "tests/anywhere.rs"]
 mod anywhere;
 mod entry;
 mod identity;
