@@ -151,16 +151,20 @@ fn create(folder: &Path) -> io::Result<()> {
 }
 
 /// Refuses a folder into which everybody may put code.
+#[cfg(unix)]
 fn refuse_shared(folder: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        const OTHERS_WRITE: u32 = 0o002;
-        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder)?);
-        if mode & OTHERS_WRITE != 0 {
-            let problem =
-                "everybody may write it, and what is in it is run; take that right away, or choose another folder";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
-        }
+    const OTHERS_WRITE: u32 = 0o002;
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder)?);
+    if mode & OTHERS_WRITE != 0 {
+        let problem =
+            "everybody may write it, and what is in it is run; take that right away, or choose another folder";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
+    Ok(())
+}
+
+/// Folders of users are their own on other systems.
+#[cfg(not(unix))]
+fn refuse_shared(_folder: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::compiler;
 use super::variant::{options, refusal};
 use crate::error::Result;
 use kernel_core::backend::nvidia::{LaunchShape, Placement};
-use kernel_core::backend::{Checks, CompileError, Timings};
+use kernel_core::backend::{Checks, Timings};
 
 /// Binds and places the kernel of a launch.
 pub(in super::super) fn estimate(
@@ -22,7 +22,7 @@ pub(in super::super) fn estimate(
     let bound = bind(definition, spec, Some(target), &mut Timings::default())?;
     let options = options(definition, spec, &bound, Checks::AtLaunch)?;
     let placement = compiler::estimate(&bound, target, &options, launch);
-    let placement = placement.map_err(|error| refusal(definition, spec, target, CompileError::from(error)))?;
+    let placement = placement.map_err(|error| refusal(definition, spec, target, error))?;
     Ok((placement, Loads::of(bound.func())))
 }
 

@@ -4,7 +4,7 @@
 //! nothing is loaded or launched.
 
 #[cfg(jit)]
-pub(super) use kernel_codegen::{Nvptx as Compiler, estimate};
+pub(super) use kernel_codegen::Nvptx as Compiler;
 #[cfg(not(jit))]
 pub(super) use missing::{Missing as Compiler, estimate};
 
@@ -22,6 +22,17 @@ pub(crate) const MISSING: Option<&str> = if cfg!(jit) {
          compiled kernels (`tilewright::embed_archive!`), or run on `Device::cpu()`",
     )
 };
+
+/// What a kernel takes, and costs at a launch, by the code generator's own estimate.
+#[cfg(jit)]
+pub(super) fn estimate(
+    kernel: &kernel_core::ir::Bound,
+    target: kernel_core::target::Target,
+    options: &kernel_core::backend::nvidia::Options,
+    launch: &kernel_core::backend::nvidia::LaunchShape,
+) -> Result<kernel_core::backend::nvidia::Placement, kernel_core::backend::CompileError> {
+    Ok(kernel_codegen::estimate(kernel, target, options, launch)?)
+}
 
 /// What tells the compiler of this build, with its LLVM, from others; `None` if there is none, or that cannot be said
 /// without loading LLVM. Asked once, before LLVM is loaded, so that it is the LLVM that will be.
