@@ -44,7 +44,7 @@
 //! | [`TensorDesc`], [`TensorDescMut`] | buffers seen as tensors, which kernels read and write in blocks |
 //! | [`launch`] | calls, grids, compiled kernels to look at |
 //! | [`tune`] | which configuration of a kernel is fastest, and tables of those that are |
-//! | [`bench`] | how long things take |
+//! | [`mod@bench`] | how long things take |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
 //! | [`archive`] | compiled kernels in files: the cache on disk, kernels shipped without a compiler |

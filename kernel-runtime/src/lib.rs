@@ -16,7 +16,7 @@
 //! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`archive`] | compiled kernels in files: building them, shipping them with a program |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
-//! | [`tune`], [`bench`] | which configuration is fastest, and how long things take |
+//! | [`tune`], [`mod@bench`] | which configuration is fastest, and how long things take |
 //! | [`settings`] | the environment variables |
 //! | [`testing`] | what tests reach, and programs do not |
 //!

@@ -32,7 +32,7 @@
 //! no longer has is an error, never a default.
 //!
 //! **Nothing is taken from the borrow checker.** The user's closure makes a call with its own borrows and hands it to a
-//! [`Trial`](crate::launch::Trial), inside which everything happens that touches buffers: keeping, putting back, launching,
+//! [`Trial`], inside which everything happens that touches buffers: keeping, putting back, launching,
 //! comparing. No reference to a buffer outlives the call. Other threads get a
 //! [`CallShape`](crate::launch::CallShape), which has facts about arguments and none of them.
 //!
