@@ -24,8 +24,10 @@ pub(super) fn factors(func: &Func) -> Vec<bool> {
         let operation = func.op(id);
         let moves = operation.op.is_arithmetic() || operation.op == Op::Shape(ShapeOp::ConvertLayout);
         let wanted = match operation.op {
-            Op::Dot(_) => &operation.operands[..2],
             Op::Gpu(GpuOp::SharedStore) => &operation.operands[1..],
+            // Left factors of `wgmma` that are in registers are left as they are.
+            Op::Gpu(GpuOp::Wgmma { .. }) => &[],
+            _ if operation.op.multiplies() => &operation.operands[..2],
             _ if moves && operation.results.iter().any(|result| factors[result.index()]) => &operation.operands[..],
             _ => &[],
         };

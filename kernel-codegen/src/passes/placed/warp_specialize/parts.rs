@@ -81,7 +81,6 @@ pub(super) fn around_copies(func: &Func, body: RegionId, stores: &[OpId]) -> Vec
         let foreign = |id: &OpId| match &func.op(*id).op {
             Op::Gpu(GpuOp::SharedStore) => !stores.contains(id),
             Op::Gpu(GpuOp::Fence { .. } | GpuOp::SharedAlloc { .. }) => false,
-            Op::Gpu(_) => true,
             op => !op.is_arithmetic(),
         };
         if between.iter().any(|id| stored(&id)) && !between.iter().any(foreign) {
