@@ -3,11 +3,12 @@
 //! ```text
 //! python3 benches/peers/compile_attention.py benches/peers/cubins/attention   # once, anywhere: needs triton, no GPU
 //! cargo bench -p tilewright-bench --bench attention                           # on a machine with a GPU
-//! python3 benches/peers/attention_peers.py benches/results/attention_peers.csv   # cuDNN's, through PyTorch
+//! cargo bench -p tilewright-bench --bench attention -- --beside "python3 benches/peers/attention_peers.py"
 //! cargo bench -p tilewright-bench --bench attention -- --only attention,attention_causal --shapes x128
 //! ```
 //! Rates are in TFLOP/s, of `4 * heads * length^2 * d` operations forward and 2.5 times as many backward, half of them
-//! under a causal mask. Without the cubins, only Tilewright runs. `--out DIR` and `--cubins DIR` name other folders.
+//! under a causal mask. `--beside` starts a process that takes its turns in the same rounds: cuDNN, through PyTorch. Without
+//! the cubins, Triton does not run. `--out DIR` and `--cubins DIR` name other folders.
 //! `--ladder` measures the kernels of `tilewright::guide::attention` instead; with `--look DIR` it writes their PTX for
 //! Hopper, which needs no GPU.
 //!
@@ -17,12 +18,13 @@
 mod kernels;
 
 use tilewright::prelude::*;
+use tilewright_bench::companion::Companion;
 use tilewright_bench::look::Look;
 use tilewright_bench::stage::{Effort, Mode, Page};
-use tilewright_bench::{Failure, Stage, attention_ladder, report};
+use tilewright_bench::{Failure, Stage, attention_ladder, attention_page, report};
 
 const PAGE: Page = Page {
-    results: "attention.csv",
+    results: attention_page::RESULTS,
     attempts: "attention_attempts.csv",
     unit: "TFLOP/s",
     cubins: "attention",
@@ -55,7 +57,9 @@ fn main() -> Result<(), Failure> {
         report::argument(name).map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default()
     };
     let page = if ladder { LADDER } else { PAGE };
-    let mut stage = Stage::of(page, &device, mode.clone(), list("--only"), list("--shapes"))?;
+    let beside = report::argument("--beside").filter(|_| mode == Mode::Time);
+    let beside = beside.map(|command| Companion::start(&command)).transpose()?;
+    let mut stage = Stage::of(page, &device, mode.clone(), list("--only"), list("--shapes"))?.beside(beside);
     // A check is of everything.
     if !ladder || mode == Mode::Check {
         kernels::all(&mut stage, mode == Mode::Time)?;

@@ -4,11 +4,18 @@
 //! cargo bench -p tilewright-bench --bench first_launch             # LLVM loaded before the clock starts
 //! cargo bench -p tilewright-bench --bench first_launch -- --cold   # everything
 //! cargo bench -p tilewright-bench --bench first_launch -- --compare python3   # cold compilations against Triton's
+//! cargo bench -p tilewright-bench --bench first_launch -- --warm WITH WITHOUT # caches and archives, in new processes
 //! ```
 //! The driver keeps what it compiled on disk: `CUDA_CACHE_DISABLE=1` shows the cost without that.
 //!
+//! `--warm` takes two builds of the example `09_shipping`, one with the feature `jit` and one without, lets each run in new
+//! processes that find their kernels in a warm cache, in a cold one, nowhere, or in an archive, and writes `warm.csv`.
+//!
 //! The comparison also says where our time goes: before the driver, in the driver's compiler, and how much of the latter
 //! an empty kernel takes, which is what the driver's compiler costs at the least.
+
+#[path = "first_launch/warm.rs"]
+mod warm;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -173,6 +180,11 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|a| a == "--compare") {
         return compare(arguments.get(at + 1).map_or("python3", String::as_str));
+    }
+    if let Some(at) = arguments.iter().position(|a| a == "--warm") {
+        let program =
+            |number: usize| arguments.get(at + number).ok_or("--warm takes two builds of the example 09_shipping");
+        return warm::measure(program(1)?.as_ref(), program(2)?.as_ref());
     }
     if arguments.iter().any(|a| a == "--once") {
         return once(&Device::best()?);

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
 use tilewright::prelude::*;
+use tilewright::tune::Tuned;
 use tilewright_bench::{Failure, median, report};
 
 /// Elements of the vectors, and of the tile.
@@ -30,6 +31,8 @@ const ROUNDS: usize = 101;
 const NODES: usize = 1000;
 /// Replays per timing of a graph.
 const REPLAYS: usize = 4;
+/// Buckets of sizes in the table by which launches are configured.
+const BUCKETS: usize = 16;
 /// Triton's side. It must be a file for Triton to find its kernel's source.
 const SCRIPT: &str = include_str!("peers/launch.py");
 
@@ -321,11 +324,19 @@ fn raw(device: &Device, vectors: &mut Vectors, n: i32, scale: f32) -> Result<(Ra
     Ok((raw, ptx))
 }
 
+/// A table in which the vectors' length is one of many, with what a launch without it would have.
+fn table() -> Tuned<AxpyConsts> {
+    let mut tuned = Tuned::new();
+    (0..BUCKETS).for_each(|bucket| tuned.insert(&[N << bucket], AxpyConsts { BLOCK: N }.into()));
+    tuned
+}
+
 /// What one launch costs the host.
 fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Result<String, Failure> {
     let (n, scale) = (N as i32, 3.0f32);
     let (mut vectors, mut safe, mut unchecked) = (Vectors::new(device)?, Vectors::new(device)?, Vectors::new(device)?);
     let (indices, mut chosen) = (device.zeros::<i32>(N)?, device.zeros::<f32>(N)?);
+    let (tuned, mut looked) = (table(), Vectors::new(device)?);
     let mut newer = Vectors::new(device)?;
     let (mut raw_ex, _) = raw(device, &mut newer, n, scale)?;
     let (mut raw, ptx) = raw(device, &mut vectors, n, scale)?;
@@ -337,6 +348,10 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
         Contender::new("driver", |launches| unsafe { raw.launch(cu_stream, launches) }),
         Contender::each("tilewright safe", || {
             Ok(axpy::<N>(black_box(&safe.x), &safe.y, &mut safe.out, n, scale).grid(1).launch(device)?)
+        }),
+        Contender::each("tilewright safe by a table", || {
+            let call = axpy::<N>(black_box(&looked.x), &looked.y, &mut looked.out, n, scale);
+            Ok(call.tuned(&tuned, black_box(&[N])).grid(1).launch(device)?)
         }),
         Contender::each("tilewright unsafe", || {
             let call = axpy_unchecked::<N>(black_box(&unchecked.x), &unchecked.y, &mut unchecked.out, n, scale);
@@ -357,7 +372,7 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
     rows(&mut out, "launch", contenders);
     triton_rows(&mut out, driver);
     print!("{out}");
-    [&vectors, &safe, &unchecked, &newer].into_iter().try_for_each(Vectors::check)?;
+    [&vectors, &safe, &looked, &unchecked, &newer].into_iter().try_for_each(Vectors::check)?;
     Ok(out)
 }
 

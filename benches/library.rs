@@ -7,7 +7,7 @@
 //! cargo run --release -p tilewright-bench --bin families-page                # the page, from both
 //! ```
 //! `--only WORK,WORK..`, `--shapes PART,PART..`, `--out DIR` and `--cubins DIR` as in `bandwidth`; `--seconds N` begins no work
-//! after so many. The library runs as it chooses (`tilewright`), and in configurations that a table may choose in its place
+//! after so many. `--tune` tunes instead of comparing with peers: `families/tuned.rs` says how. The library runs as it chooses (`tilewright`), and in configurations that a table may choose in its place
 //! (`tilewright tuned`, the best of them); of a peer's configurations the best counts. Works run in a process of their own: if
 //! a kernel faults or never ends, another process goes on behind that work. Without `--bench` each function is only checked, at
 //! small sizes, on whatever device there is.

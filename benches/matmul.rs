@@ -10,7 +10,8 @@
 //! run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other folders. `--python python3` compares cold
 //! compilations with Triton's in that Python, which needs PyTorch. `--tiles 64x128x64x4x4,128x128x64x5x8/2` tries
 //! other configurations of ours: BM x BN x BK x stages x warps, and `/` how many programs share a tile. `--ladder`
-//! measures the kernels of `tilewright::guide::matmul` instead.
+//! measures the kernels of `tilewright::guide::matmul` instead; `--search` how good the tuner is at them
+//! (`kernels/matmul/search`).
 //!
 //! Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever device there
 //! is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
@@ -27,6 +28,9 @@ use tilewright_bench::{Failure, report};
 fn main() -> Result<(), Failure> {
     if std::env::args().any(|a| a == kernels::cold::ONCE) {
         return kernels::cold::once(&Device::best()?);
+    }
+    if let Some(what) = report::argument("--search") {
+        return kernels::search::begin(&what, &Device::best()?);
     }
     let look = report::argument("--look");
     let device = if look.is_some() { Device::cpu() } else { Device::best()? };

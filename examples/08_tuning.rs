@@ -12,35 +12,15 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// The kernel of the guide to matrix products: `c = a @ b`, all row-major, by programs that stay.
+#[path = "../src/guide/matmul/persistent.rs"]
+mod kernel;
+
+use kernel::{PersistentConsts, PersistentSpace, persistent};
 use tilewright::bench::Bench;
 use tilewright::launch::Config;
 use tilewright::prelude::*;
 use tilewright::tune::{Bar, Plan, Table, Tuned, Tuner};
-
-/// `c = a @ b`, all row-major, by programs that stay.
-#[kernel]
-pub fn matmul<T: Float, const BM: usize, const BN: usize, const BK: usize, const GROUP: usize>(
-    a: TensorDesc<T, { [BM, BK] }>,
-    b: TensorDesc<T, { [BK, BN] }>,
-    c: TensorDescMut<T, { [BM, BN] }>,
-    m: i32,
-    n: i32,
-    k: i32,
-) {
-    let wide = GROUP * cdiv(n, BN);
-    #[warp_specialize]
-    for tile in (program_id(0)..cdiv(m, BM) * cdiv(n, BN)).step_by(num_programs(0)) {
-        let first = tile / wide * GROUP;
-        let height = minimum(cdiv(m, BM) - first, GROUP);
-        let i = (first + tile % wide % height) * BM;
-        let j = tile % wide / height * BN;
-        let mut acc = zeros::<f32>([BM, BN]);
-        for t in (0..k).step_by(BK) {
-            acc = dot(a.load([i, t]), b.load([t, j]), acc = acc);
-        }
-        c.store([i, j], acc as T);
-    }
-}
 
 /// What the command line says.
 struct Job {
@@ -68,7 +48,7 @@ impl Job {
     }
 
     /// Programs that stay: as few as need no more tiles each than one per multiprocessor would.
-    fn programs(&self, device: &Device, consts: &MatmulConsts) -> usize {
+    fn programs(&self, device: &Device, consts: &PersistentConsts) -> usize {
         let [m, n, _] = self.sizes;
         let tiles = m.div_ceil(consts.BM) * n.div_ceil(consts.BN);
         tiles.div_ceil(tiles.div_ceil(device.multiprocessor_count()))
@@ -76,11 +56,11 @@ impl Job {
 }
 
 /// What there is to choose from: each axis is a method that the kernel has, of its type.
-fn space(device: &Device) -> MatmulSpace {
+fn space(device: &Device) -> PersistentSpace {
     if !device.is_cuda() {
-        return MatmulConsts::space().BM([16, 32, 64]).BN([16, 32, 64]).BK([16, 32]).GROUP([1]);
+        return PersistentConsts::space().BM([16, 32, 64]).BN([16, 32, 64]).BK([16, 32]).GROUP([1]);
     }
-    MatmulConsts::space()
+    PersistentConsts::space()
         .BM([64, 128, 192, 256])
         .BN([64, 128, 192, 256])
         .BK([32, 64, 128])
@@ -88,7 +68,7 @@ fn space(device: &Device) -> MatmulSpace {
         .num_warps([4, 8])
         .num_stages([3, 4, 6])
         .where_(|config| config.BM * config.BN >= 64 * 128 && config.BM * config.BN <= 256 * 256)
-        .starting_at(Config::from(MatmulConsts { BM: 128, BN: 128, BK: 64, GROUP: 8 }))
+        .starting_at(Config::from(PersistentConsts { BM: 128, BN: 128, BK: 64, GROUP: 8 }))
 }
 
 fn main() -> Result<(), Error> {
@@ -106,7 +86,7 @@ fn main() -> Result<(), Error> {
     let tuner = Tuner::new(space(&device))
         .sizes(&job.sizes)
         .budget(Duration::from_secs(job.seconds))
-        .table(folder.join("matmul.toml"))
+        .table(folder.join("persistent.toml"))
         .stop_on_ctrl_c()
         .observe(Bar::default())
         .exhaustive_up_to(if job.all { usize::MAX } else { 64 });
@@ -133,18 +113,18 @@ fn main() -> Result<(), Error> {
     outcome.draw_axis("BM", folder.join("bm.svg"))?;
 
     // Using it: a table is read once, and asked at launches. Here with the launch's own constexprs as they are otherwise.
-    let table = Table::read(folder.join("matmul.toml"))?;
-    let tuned: Tuned<MatmulConsts> = table.of("matmul", device.name(), "f16")?;
+    let table = Table::read(folder.join("persistent.toml"))?;
+    let tuned: Tuned<PersistentConsts> = table.of("persistent", device.name(), "f16")?;
     let mut c = TensorDescMut::new(&mut c, [m, n])?;
     let sizes = [m, n, k].map(|size| size as i32);
     let plain = |c: &mut TensorDescMut<'_, f16, 2>| {
-        let call = matmul::<_, 32, 32, 32, 1>(&a, &b, c, sizes[0], sizes[1], sizes[2]);
+        let call = persistent::<_, 32, 32, 32, 1>(&a, &b, c, sizes[0], sizes[1], sizes[2]);
         call.grid_with(|consts| job.programs(&device, consts)).launch(&device)
     };
     let mut bench = Bench::new(&device)?.rounds(5);
     let before = bench.run("tiles of 32 x 32", || plain(&mut c))?;
     let after = bench.run("as the table says", || {
-        let call = matmul::<_, 32, 32, 32, 1>(&a, &b, &mut c, sizes[0], sizes[1], sizes[2]);
+        let call = persistent::<_, 32, 32, 32, 1>(&a, &b, &mut c, sizes[0], sizes[1], sizes[2]);
         call.tuned(&tuned, &job.sizes).grid_with(|consts| job.programs(&device, consts)).launch(&device)
     })?;
     println!("{before}\n{after}: {:.1} times as fast", before.ms() / after.ms());

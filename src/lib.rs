@@ -150,6 +150,7 @@ pub use kernel_macros::inline_device_function;
 pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::archive;
 pub use kernel_runtime::launch::{self, InPlace, Target};
+pub use kernel_runtime::profile::{self, profile};
 pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
     Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,

@@ -1,7 +1,9 @@
 //! What all contests share: the library as a contender, results of rows, and peers that take a row a program.
 
+use crate::families::tuned::Job;
 use std::rc::Rc;
 use tilewright::ElementType;
+use tilewright::launch;
 use tilewright::prelude::*;
 use tilewright_bench::cubin::{Argument, Entry};
 use tilewright_bench::data::{Input, Segment, Verify, sampled};
@@ -13,7 +15,7 @@ use tilewright_kernels::config::Config;
 use tilewright_kernels::{Context, Table, Tensor, TensorView};
 
 /// A function of the library, as it is called.
-type Call<'a> = Rc<dyn Fn(&Context) -> Result<(), Failure> + 'a>;
+pub type Call<'a> = Rc<dyn Fn(&Context) -> Result<(), Failure> + 'a>;
 
 /// What a contest is of, and what it costs.
 pub struct Row {
@@ -43,6 +45,9 @@ impl Row {
         peers: Vec<Contender<'_>>,
         library: Library<'_>,
     ) -> Result<(), Failure> {
+        if let Some(job) = Job::asked() {
+            return if library.takes_part { job.row(stage, self, outputs, &library.call) } else { Ok(()) };
+        }
         let Row { work, shape, dtype, bytes, flops } = self;
         let mut contenders: Vec<Contender<'_>> = peers;
         contenders.extend(library.contenders());
@@ -77,8 +82,8 @@ impl<'a> Library<'a> {
         let tables = configs.iter().map(|config| {
             let mut table = Table::new();
             table.insert(self.device.name(), dtype, sizes, *config);
-            let parts = C::FIELDS.iter().zip(config.values()).map(|(name, value)| format!("{name}={value}"));
-            (parts.collect::<Vec<_>>().join(" "), table)
+            let shown = launch::Config::from(*config).to_string();
+            (shown.replace(" = ", "=").replace(',', ""), table)
         });
         let all: Vec<(String, Table)> = tables.collect();
         self.with_tables(all)

@@ -5,6 +5,7 @@ mod general;
 mod products;
 mod rows;
 mod serving;
+mod tuned;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tilewright_bench::{Failure, Stage, report, supervise};
@@ -13,8 +14,9 @@ use tilewright_bench::{Failure, Stage, report, supervise};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes. What is compared with the rate of a copy comes behind it.
-const ALL: [(&str, Bench); 43] = [
+const ALL: [(&str, Bench); 44] = [
     ("copy", general::copy),
+    ("matmul", products::matmul::matmul),
     ("paged_decode", serving::paged_decode),
     ("mla_decode", serving::mla_decode),
     ("moe", products::moe::f16),

@@ -1,84 +1,88 @@
-"""PyTorch's attention on the shapes of `attention.rs`, by cuDNN, measured as it measures: medians with the L2 cache
-flushed.
+"""PyTorch's attention as contenders of `attention.rs`, in a process beside it: `cudnn` is the backend of that name, `flash`
+the FlashAttention 2 of PyTorch. Arguments are the names of those that take part, without any all.
 
-    python3 benches/peers/attention_peers.py benches/results/attention_peers.csv   # right before or after the bench
+    cargo bench -p tilewright-bench --bench attention -- --beside "python3 benches/peers/attention_peers.py cudnn"
 
-Writes the same columns as the bench. `cudnn` is the backend of that name, `flash` the FlashAttention 2 of PyTorch.
+Reads requests and answers them as `benches/src/companion.rs` says.
 """
 
-import statistics
 import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch_peers import machine
 
-ROUNDS = 21
 FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-SHAPES = [(128, 4096), (32, 16384)]
-ROWS = []
 
 
-def measure(work, shape, dtype, contender, flops, function, prepare):
-    times = []
-    for round in range(ROUNDS + 2):
-        state = prepare()
+class Work:
+    """One row: its data, and what runs it."""
+
+    def __init__(self, work, shape, dtype):
+        heads, length, d = map(int, shape.split("x"))
+        self.causal, self.backward = work.endswith("_causal"), "_backward" in work
+        shape = (heads // 16, 16, length, d)
+        self.q, self.k, self.v = (
+            torch.randn(shape, device="cuda").to(DTYPES[dtype]).requires_grad_() for _ in range(3)
+        )
+        self.dout = torch.randn_like(self.q)
+
+    def forward(self, name):
+        with sdpa_kernel([BACKENDS[name]]):
+            return scaled_dot_product_attention(self.q, self.k, self.v, is_causal=self.causal)
+
+    def run(self, name):
+        """Milliseconds of one run, after a flush of the L2 cache."""
+        out = self.forward(name) if self.backward else None
         FLUSH.zero_()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        function(state)
+        if self.backward:
+            torch.autograd.grad(out, (self.q, self.k, self.v), self.dout)
+        else:
+            with torch.no_grad():
+                self.forward(name)
         end.record()
         end.synchronize()
-        if round >= 2:
-            times.append(start.elapsed_time(end))
-    ms = statistics.median(times)
-    ROWS.append(f"{work},{shape},{dtype},{contender},pytorch {torch.__version__},{ms:.5f},{flops / ms / 1e9:.1f},")
-    print(ROWS[-1], flush=True)
+        return start.elapsed_time(end)
 
 
-def one(heads, length, d, dtype, causal, name, backend):
-    def tensor():
-        return torch.randn(heads // 16, 16, length, d, device="cuda").to(DTYPES[dtype]).requires_grad_()
-
-    q, k, v = tensor(), tensor(), tensor()
-    dout = torch.randn_like(q)
-    flops = 4 * heads * length * length * d // (2 if causal else 1)
-    work, shape = ("attention_causal" if causal else "attention"), f"{heads}x{length}x{d}"
-
-    def forward():
-        with sdpa_kernel([backend]):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    def without_gradients(_):
-        with torch.no_grad():
-            forward()
-
-    def back(out):
-        torch.autograd.grad(out, (q, k, v), dout)
-
-    measure(work, shape, dtype, name, flops, without_gradients, lambda: None)
-    measure(work.replace("attention", "attention_backward"), shape, dtype, name, 5 * flops // 2, back, forward)
+def config(name):
+    version = f" {torch.backends.cudnn.version()}" if name == "cudnn" else ""
+    return f"pytorch {torch.__version__}{version}"
 
 
-def main(path):
-    before = machine()
-    for heads, length in SHAPES:
-        for d in (64, 128):
-            for dtype in DTYPES:
-                for causal in (False, True):
-                    for name, backend in BACKENDS.items():
-                        try:
-                            one(heads, length, d, dtype, causal, name, backend)
-                        except RuntimeError as error:
-                            print(f"{name} {heads}x{length}x{d} {dtype}: {error}")
-    note = f"# before: {before}; after: {machine()}; PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    header = "work,shape,dtype,contender,config,ms,TFLOP/s,rate relative to the row's first"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("\n".join([note, header, *ROWS]) + "\n")
+def prepare(work, shape, dtype):
+    """The row, and those backends that can do it."""
+    row, able = Work(work, shape, dtype), []
+    for name in sys.argv[1:] or BACKENDS:
+        try:
+            for _ in range(2):
+                row.run(name)
+            able.append(name)
+        except RuntimeError as error:
+            print(f"{name} {work} {shape} {dtype}: {error}")
+    return row, "\t".join(["ready", *(f"{name}={config(name)}" for name in able)])
+
+
+def main():
+    row = None
+    for request in sys.stdin:
+        try:
+            match request.split():
+                case ["prepare", work, shape, dtype]:
+                    row = None
+                    row, answer = prepare(work, shape, dtype)
+                case ["run", name] if row:
+                    answer = f"{row.run(name):.6f}"
+                case _:
+                    answer = f"failed to understand {request.strip()!r}"
+        except (RuntimeError, KeyError, ValueError) as error:
+            answer = f"failed {type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"> {answer}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "attention_peers.csv")
+    main()

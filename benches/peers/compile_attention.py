@@ -6,16 +6,11 @@
 Writes one cubin per configuration and `index.tsv`, with the columns of `compile_matmul.py`.
 """
 
-import os
 import sys
-from multiprocessing import Pool
 from pathlib import Path
 
 import attention
-import triton
-from compile_matmul import SHARED, described
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from cubin import cubin, write_all
 
 DTYPES = {"f16": "fp16", "bf16": "bf16"}
 # BM, BN, stages, warps.
@@ -59,38 +54,11 @@ def compile_one(job):
     config = " ".join(f"{key}={int(value)}" for key, value in constants.items()) + f" stages={stages} warps={warps}"
     types = signature(name, dtype, constants)
     facts = {(i,): [["tt.divisibility", 16]] for i, t in enumerate(types.values()) if t == "i32" or t.startswith("*")}
-    try:
-        source = ASTSource(getattr(attention, name), types, constants, facts)
-        options = {"num_warps": warps, "num_stages": stages}
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    except Exception as error:  # What Triton cannot compile does not compete.
-        return f"{work} {dtype} {config}: {type(error).__name__} {str(error)[:100]}"
-    meta = compiled.metadata
-    if meta.shared > SHARED:
-        return f"{work} {dtype} {config}: {meta.shared} bytes of shared memory"
-    file = f"{work}_{dtype}_{config.replace(' ', '_').replace('=', '')}.cubin"
-    (folder / file).write_bytes(compiled.asm["cubin"])
-    descriptors = ";".join(described(d) for d in meta.tensordesc_meta or [])
-    row = [work, dtype, "aligned", config, meta.num_warps * 32, meta.shared, meta.name, file, descriptors]
-    return row + [meta.global_scratch_size]
+    return cubin(folder, getattr(attention, name), (work, dtype, config), types, constants, facts, stages, warps)
 
 
 def main(folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = [(folder, c) for c in configurations()]
-    rows = []
-    with Pool(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
-        for row in pool.imap(compile_one, jobs, chunksize=1):
-            if isinstance(row, str):
-                print(row, flush=True)
-            else:
-                rows.append(row)
-    (folder / "index.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
-    wanted = {row[7] for row in rows}
-    for stale in folder.glob("*.cubin"):
-        if stale.name not in wanted:
-            stale.unlink()
-    print(f"{len(rows)} of {len(jobs)}")
+    write_all(folder, [(folder, c) for c in configurations()], compile_one)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,14 @@
 Writes one cubin per configuration and `index.tsv`, with the columns of `compile_matmul.py`.
 """
 
-import os
 import sys
-from multiprocessing import Pool
 from pathlib import Path
 
 import kernels
 import products
 import rows
 import serving
-import triton
-from compile_matmul import SHARED, described
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from cubin import cubin, write_all
 
 B = "*bf16"
 H = "*fp16"
@@ -140,43 +135,12 @@ def compile_one(job):
     divisible = [i for i, kind in enumerate(kinds.values()) if kind == N or kind.startswith("*")]
     facts = {(i,): [["tt.divisibility", 16]] for i in divisible}
     signature = {name: kind.split(" odd")[0] for name, kind in kinds.items()}
-    try:
-        source = ASTSource(kernel, signature, constants, facts)
-        options = {"num_warps": warps, "num_stages": stages}
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    except Exception as error:  # What Triton cannot compile does not compete.
-        return f"{work} {dtype} {config}: {type(error).__name__} {str(error)[:300]}"
-    meta = compiled.metadata
-    if meta.shared > SHARED:
-        return f"{work} {dtype} {config}: {meta.shared} bytes of shared memory"
-    file = f"{work}_{dtype}_{config.replace(' ', '_').replace('=', '')}.cubin"
-    (folder / file).write_bytes(compiled.asm["cubin"])
-    descriptors = ";".join(described(d) for d in meta.tensordesc_meta or [])
-    row = [work, dtype, "aligned", config, meta.num_warps * 32, meta.shared, meta.name, file, descriptors]
-    return row + [meta.global_scratch_size]
+    return cubin(folder, kernel, (work, dtype, config), signature, constants, facts, stages, warps)
 
 
 def main(folder, only):
-    folder.mkdir(parents=True, exist_ok=True)
     jobs = [(folder, i) for i, job in enumerate(all_jobs()) if not only or job[1] in only]
-    lines = []
-    with Pool(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
-        for line in pool.imap(compile_one, jobs, chunksize=1):
-            if isinstance(line, str):
-                print(line, flush=True)
-            else:
-                lines.append([str(field) for field in line])
-    count = len(lines)
-    index = folder / "index.tsv"
-    if only and index.exists():
-        kept = [line.split("\t") for line in index.read_text().splitlines()]
-        lines = [line for line in kept if line[0] not in only] + lines
-    index.write_text("".join("\t".join(line) + "\n" for line in lines))
-    wanted = {line[7] for line in lines}
-    for stale in folder.glob("*.cubin"):
-        if stale.name not in wanted:
-            stale.unlink()
-    print(f"{count} of {len(jobs)}")
+    write_all(folder, jobs, compile_one, only)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::product::ladder::{Code, draw, hundredths};
+use crate::product::ladder::{self, Code, draw, hundredths};
 use crate::{Failure, Outcome, report};
 
 /// The file of the rungs' results.
@@ -97,12 +97,8 @@ fn table(columns: &[Column<'_>], code: &[Code]) -> Option<String> {
 /// # Errors
 /// If there are no results, or a file cannot be written.
 pub fn page(folder: &Path) -> Result<String, Failure> {
-    let read = |name: &str| {
-        let file = folder.join(name);
-        std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))
-    };
-    let (notes, outcomes) = report::parse(&read(RESULTS)?);
-    let code: Vec<Code> = read(CODE)?.lines().skip(1).filter_map(Code::parse).collect();
+    let (notes, outcomes) = report::parse(&ladder::read(&folder.join(RESULTS))?);
+    let code = Code::all(&folder.join(CODE))?;
     let columns = columns(&outcomes);
     let (Some(table), Some(main)) = (table(&columns, &code), columns.first()) else {
         return Err(format!("{RESULTS} has no results").into());
@@ -112,15 +108,11 @@ pub fn page(folder: &Path) -> Result<String, Failure> {
     let caption = format!("f16, heads of 128, {}", main.title());
     let highest = main.0.iter().map(|o| o.gbps).fold(0.0, f64::max);
     draw(&caption, &rungs, triton, highest, &folder.join("attention_ladder.svg"))?;
-    let mut page = String::from("# The ladder of attention\n\n");
-    page += "TFLOP/s of f16, heads of 128 numbers, columns are heads × rows; medians of interleaved rounds. The gain is over \
-             the rung before; the part of Triton is that of the first column. What each rung is says the documentation, in \
-             `tilewright::guide::attention`.\n\n";
-    for note in &notes {
-        let _ = writeln!(page, "- {note}");
-    }
-    let _ = write!(page, "\n{table}\n![attention_ladder.svg](attention_ladder.svg)\n");
-    std::fs::write(folder.join("attention_ladder.md"), page)?;
+    let head = "# The ladder of attention\n\n\
+         TFLOP/s of f16, heads of 128 numbers, columns are heads × rows; medians of interleaved rounds. The gain is over \
+         the rung before; the part of Triton is that of the first column. What each rung is says the documentation, in \
+         `tilewright::guide::attention`.";
+    ladder::save(&folder.join("attention_ladder.md"), head, &notes, &table)?;
     Ok(table)
 }
 

@@ -117,7 +117,7 @@ impl Tolerance {
         Tolerance { relative: T::HALF_ULP + arithmetic, absolute: arithmetic * scale }
     }
 
-    fn admits(self, got: f64, want: f64) -> bool {
+    pub(crate) fn admits(self, got: f64, want: f64) -> bool {
         // A poisoned element is NaN, which no comparison admits.
         (got - want).abs() <= self.absolute + self.relative * want.abs()
     }

@@ -10,12 +10,13 @@
 //! |---|---|
 //! | [`stage`] | holds contests: modes, filters, timing |
 //! | [`data`] | inputs, outputs and their checks |
+//! | [`sums`] | how far sums of products may be off |
 //! | [`shape`], [`element`] | the sizes and dtypes of contests |
 //! | [`cubin`], [`tensor_map`] | Triton's kernels and their tensor descriptors |
 //! | [`cublas`], [`library`] | the vendor's kernels |
-//! | [`nvml`] | clocks and what holds them back |
+//! | [`companion`] | contenders in a process beside, round by round |
 //! | [`product`] | contests of matrix products |
-//! | [`attention_ladder`] | the table of the guide to attention |
+//! | [`attention_ladder`], [`attention_page`] | the table of the guide to attention, the page of all its rows |
 //! | [`look`] | compiles configurations without running them |
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
@@ -27,6 +28,8 @@
 pub mod account;
 pub mod argument;
 pub mod attention_ladder;
+pub mod attention_page;
+pub mod companion;
 pub mod cubin;
 pub mod cublas;
 pub mod data;
@@ -34,13 +37,13 @@ pub mod element;
 pub mod families;
 pub mod library;
 pub mod look;
-pub mod nvml;
 pub mod plot;
 pub mod product;
 pub mod record;
 pub mod report;
 pub mod shape;
 pub mod stage;
+pub mod sums;
 pub mod supervise;
 pub mod tensor_map;
 
@@ -50,6 +53,7 @@ use tilewright::launch::{Call, CompiledKernel, HasGrid, UnsafeCall};
 use tilewright::prelude::*;
 
 pub use stage::Stage;
+pub use tilewright::bench::median;
 
 /// Whatever goes wrong in a benchmark: an error of a device, a wrong result, a peer that does not load.
 pub type Failure = Box<dyn std::error::Error>;
@@ -173,14 +177,4 @@ pub struct Outcome {
     pub gbps: f64,
     /// Median over the rounds of this contender's rate divided by the first contender's rate in the same round.
     pub ratio: f64,
-}
-
-/// The median; sorts its argument.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
 }

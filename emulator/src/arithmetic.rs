@@ -74,6 +74,12 @@ fn is_float(ty: &str) -> bool {
     ty.starts_with('f') || ty.starts_with("bf")
 }
 
+/// The lesser of two numbers, or the one that is a number. Of zeros, the negative one is less.
+fn lesser(x: f64, y: f64) -> f64 {
+    let is_first = y.is_nan() || x < y || (x == y && x.is_sign_negative());
+    if is_first { x } else { y }
+}
+
 fn float_binary(name: &str, ty: &str, nan: bool, a: u64, b: u64) -> Option<u64> {
     let (x, y) = (float(a, ty), float(b, ty));
     // In f64, sums, products and quotients of narrower floats round twice harmlessly (f32: 53 >= 2 * 24 + 2).
@@ -83,8 +89,9 @@ fn float_binary(name: &str, ty: &str, nan: bool, a: u64, b: u64) -> Option<u64> 
         "mul" => x * y,
         "div" => x / y,
         "min" | "max" if nan && (x.is_nan() || y.is_nan()) => f64::NAN,
-        "min" => x.min(y),
-        "max" => x.max(y),
+        "min" => lesser(x, y),
+        "max" if x.is_nan() && y.is_nan() => f64::NAN,
+        "max" => -lesser(-x, -y),
         "copysign" => y.copysign(x),
         _ => return None,
     };
@@ -259,6 +266,11 @@ fn bit_fields(name: &str, modifiers: &[&str], ty: &str, a: &[u64]) -> u64 {
             let field = ((1u64 << len.min(63)) - 1) << start;
             (a[1] & !field) | ((a[0] << start) & field)
         }
+        // Bit by bit what a table says, whose index are the bits of the operands.
+        "lop3" => (0..32).fold(0, |word, bit| {
+            let index = (a[0] >> bit & 1) << 2 | (a[1] >> bit & 1) << 1 | a[2] >> bit & 1;
+            word | (a[3] >> index & 1) << bit
+        }),
         "prmt" => {
             let bytes = (a[0] & 0xffff_ffff) | a[1] << 32;
             (0..4).fold(0, |word, i| {
@@ -334,7 +346,7 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "clz" => u64::from(mask(a[0], ty).leading_zeros() + bits(ty) - 64),
         "brev" => mask(a[0], ty).reverse_bits() >> (64 - bits(ty)),
         "add" | "sub" if has("sat") && !is_float(ty) => saturated(name, ty, a[0], a[1]),
-        "bfe" | "bfi" | "prmt" | "shf" => bit_fields(name, &modifiers, ty, a),
+        "bfe" | "bfi" | "lop3" | "prmt" | "shf" => bit_fields(name, &modifiers, ty, a),
         "add" | "sub" | "mul" | "div" | "min" | "max" | "copysign" if is_float(ty) => {
             float_binary(name, ty, has("NaN"), a[0], a[1])?
         }
@@ -350,4 +362,25 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         _ => bits(ty),
     };
     Some(if result_bits == 64 { value } else { value & ((1u64 << result_bits) - 1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minima_tell_zeros_apart() {
+        let of = |name: &str, x: f32, y: f32| {
+            let bits = [x, y].map(|number| u64::from(number.to_bits()));
+            float_binary(name, "f32", false, bits[0], bits[1]).expect("a float's bits") as u32
+        };
+        for (x, y) in [(0.0, -0.0), (-0.0, 0.0), (-0.0, f32::NAN), (f32::NAN, -0.0)] {
+            assert_eq!(of("min", x, y), (-0.0f32).to_bits(), "{x} {y}");
+        }
+        for (x, y) in [(0.0, -0.0), (-0.0, 0.0), (0.0, f32::NAN), (f32::NAN, 0.0)] {
+            assert_eq!(of("max", x, y), 0.0f32.to_bits(), "{x} {y}");
+        }
+        assert_eq!((of("min", 2.0, 1.0), of("max", 2.0, 1.0)), (1.0f32.to_bits(), 2.0f32.to_bits()));
+        assert!(f32::from_bits(of("max", f32::NAN, f32::NAN)).is_nan());
+    }
 }

@@ -5,7 +5,8 @@ use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::{Bound, DType, Func, ParamId, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
-use crate::run::{Launch, Memory};
+use crate::code::Launch;
+use crate::global::Memory;
 
 /// Runs a compiled kernel in the emulator; returns the buffers and the report record.
 pub fn emulate(

@@ -7,11 +7,15 @@
 
 mod arithmetic;
 mod barriers;
+mod code;
+mod global;
 mod host;
 mod matrix;
 mod parse;
+mod reduce;
 mod run;
 mod shared;
 
+pub use code::{Code, Launch, Programs};
+pub use global::{Global, Memory, Touch};
 pub use host::{Given, bytes, emulate, emulate_placed, emulate_with_tensors, from_bytes, numbers};
-pub use run::{Launch, Memory};

@@ -2,58 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use kernel_codegen::Compiled;
-
 use super::arithmetic::{bits, compute};
 use super::barriers::counts_threads;
-use super::parse::{Instruction, Operand, Program, parse};
+use super::code::{Code, Programs};
+use super::global::{Global, Touch};
+use super::parse::{Instruction, Operand, Program};
 
 pub(super) const WARP: usize = 32;
-/// Distance of the buffers' addresses: far more than any is long.
-const STRIDE: u64 = 1 << 40;
 /// After so many rounds in which nothing happens but waits for barriers with phases, nothing will.
 const IDLE: u32 = 10_000;
 /// The multiprocessors of the GPU.
 const PROCESSORS: u64 = 132;
-
-/// Global memory: buffers at addresses of their own. Accesses outside panic.
-#[derive(Default)]
-pub struct Memory {
-    buffers: Vec<Vec<u8>>,
-}
-
-impl Memory {
-    /// Adds a buffer and returns its address.
-    pub fn add(&mut self, bytes: Vec<u8>) -> u64 {
-        self.buffers.push(bytes);
-        STRIDE * self.buffers.len() as u64
-    }
-
-    /// The bytes of a buffer.
-    pub fn bytes(&self, address: u64) -> &[u8] {
-        &self.buffers[(address / STRIDE - 1) as usize]
-    }
-
-    fn at(&mut self, address: u64, len: usize, text: &str) -> &mut [u8] {
-        let (buffer, offset) = ((address / STRIDE).wrapping_sub(1) as usize, (address % STRIDE) as usize);
-        assert!(address.is_multiple_of(len as u64), "address {address:x} is not aligned to {len} bytes: {text}");
-        let buffer = self.buffers.get_mut(buffer).unwrap_or_else(|| panic!("wild address {address:x}: {text}"));
-        let size = buffer.len();
-        buffer.get_mut(offset..offset + len).unwrap_or_else(|| panic!("offset {offset} of {size} bytes: {text}"))
-    }
-}
-
-/// A launch of a compiled kernel.
-pub struct Launch<'a> {
-    /// The kernel.
-    pub compiled: &'a Compiled,
-    /// Bits per kernel parameter, in the order of the ABI.
-    pub params: Vec<u64>,
-    /// The programs along each axis.
-    pub grid: [u32; 3],
-    /// Decides the order in which threads run.
-    pub seed: u64,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -83,7 +42,7 @@ pub(super) struct Thread {
 
 pub(super) struct Block<'a> {
     pub(super) program: &'a Program,
-    launch: &'a Launch<'a>,
+    launch: &'a Programs<'a>,
     id: [u32; 3],
     pub(super) threads: Vec<Thread>,
     /// Whether the launch may begin before those before it have ended: then what they write is not there before each thread
@@ -94,19 +53,18 @@ pub(super) struct Block<'a> {
     pub(super) arrivals: BTreeMap<u64, u64>,
 }
 
-impl Launch<'_> {
-    /// Runs all programs of the grid.
-    pub fn run(&self, memory: &mut Memory) {
-        let program = parse(&self.compiled.ptx, &self.compiled.entry);
-        let begins_early = program.instructions.iter().any(|instruction| instruction.name == "griddepcontrol");
+impl Programs<'_> {
+    /// Runs all programs of the grid. Panics where a thread does what it must not.
+    pub fn run(&self, memory: &mut dyn Global) {
+        let Code { program, begins_early, .. } = self.code;
         let mut random = Random(self.seed | 1);
         for z in 0..self.grid[2] {
             for y in 0..self.grid[1] {
                 for x in 0..self.grid[0] {
-                    let threads = (0..self.compiled.threads()).map(|_| Thread::new(program.registers)).collect();
+                    let threads = (0..self.threads).map(|_| Thread::new(program.registers)).collect();
                     // Nothing may be read before it is written.
-                    let shared = (0..self.compiled.shared_bytes).map(|_| random.next() as u8).collect();
-                    let (program, arrivals) = (&program, BTreeMap::new());
+                    let shared = (0..self.shared_bytes).map(|_| random.next() as u8).collect();
+                    let (begins_early, arrivals) = (*begins_early, BTreeMap::new());
                     let block = Block { program, launch: self, id: [x, y, z], threads, begins_early, shared, arrivals };
                     block.run(memory, &mut random);
                 }
@@ -140,7 +98,7 @@ impl Thread {
 }
 
 impl Block<'_> {
-    fn run(mut self, memory: &mut Memory, random: &mut Random) {
+    fn run(mut self, memory: &mut dyn Global, random: &mut Random) {
         let count = self.threads.len();
         let mut asleep = random.next();
         let mut idle = 0;
@@ -272,7 +230,7 @@ impl Block<'_> {
         }
     }
 
-    fn step(&mut self, thread: usize, memory: &mut Memory) {
+    fn step(&mut self, thread: usize, memory: &mut dyn Global) {
         let program = self.program;
         let pc = self.threads[thread].pc;
         let instruction = program.instructions.get(pc).expect("the kernel ends with `ret`");
@@ -314,7 +272,7 @@ impl Block<'_> {
         }
     }
 
-    fn single(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+    fn single(&mut self, thread: usize, instruction: &Instruction, memory: &mut dyn Global) {
         let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
         let operands = &instruction.operands;
         let early = self.begins_early && !self.threads[thread].waited;
@@ -324,11 +282,12 @@ impl Block<'_> {
             "cp" => self.copy(thread, instruction, memory),
             "mbarrier" => self.phase_barrier(thread, instruction),
             "atom" if has("shared") => self.update_shared(thread, instruction),
+            "red" => self.add_vector(thread, instruction, memory),
             "atom" => {
                 let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
                 let sources: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();
                 let address = self.value(thread, &operands[1]);
-                let place = memory.at(address, size, &instruction.text);
+                let place = memory.at(address, size, Touch::Update, &instruction.text);
                 let old = little(place);
                 let new = if has("cas") {
                     if old == sources[0] & width_mask(size) { sources[1] } else { old }
@@ -430,7 +389,7 @@ impl Block<'_> {
     }
 
     /// `cp.async`: a copy, the end of a group, or a wait.
-    fn copy(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+    fn copy(&mut self, thread: usize, instruction: &Instruction, memory: &mut dyn Global) {
         let operands = &instruction.operands;
         match instruction.modifiers[1].as_str() {
             "commit_group" => {
@@ -462,7 +421,7 @@ impl Block<'_> {
                 let mut data = vec![0; size];
                 if read > 0 {
                     let from = self.value(thread, &operands[1]);
-                    data[..read].copy_from_slice(&memory.at(from, size, &instruction.text)[..read]);
+                    data[..read].copy_from_slice(&memory.at(from, size, Touch::Load, &instruction.text)[..read]);
                 }
                 // Nothing may read the place meanwhile.
                 self.shared[to..to + size].fill(0xff);
@@ -471,7 +430,7 @@ impl Block<'_> {
         }
     }
 
-    fn access(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+    fn access(&mut self, thread: usize, instruction: &Instruction, memory: &mut dyn Global) {
         let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
         let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
         let is_load = instruction.name == "ld";
@@ -500,7 +459,7 @@ impl Block<'_> {
                 .get_mut(start..start + total)
                 .unwrap_or_else(|| panic!("shared address {start} of {size}: {text}"))
         } else {
-            memory.at(start, total, text)
+            memory.at(start, total, if is_load { Touch::Load } else { Touch::Store }, text)
         };
         let chunks = place.chunks_mut(size);
         if is_load {
@@ -523,7 +482,7 @@ fn width_mask(bytes: usize) -> u64 {
     if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
 }
 
-fn little(bytes: &[u8]) -> u64 {
+pub(super) fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 

@@ -7,14 +7,20 @@
 //!
 //! Times are medians in microseconds: `compile` is from the generic tile IR to PTX, `key` what it takes to know under which
 //! name to look (a hash of the kernel's text, once per kernel, and of what the launch says), `find` to open, check and read
-//! the file, `keep` to write it.
+//! the file. What a cold cache costs beside that is what it takes to keep what was compiled: `texts` to make its texts (the
+//! bound tile IR and the report), `pack` to make a file of it, `write` to write that. A launch leaves these three to a thread that works while the driver
+//! compiles, and itself takes `miss`, to see that there is no such file, twice, and `hand`, to begin the thread.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernel_archive::{Cache, Places, entry};
+use kernel_core::backend::Artifact;
+use kernel_core::backend::nvidia::Ptx;
+use kernel_core::text;
 use tilewright::archive::ArchiveBuilder;
 use tilewright::launch::{Assumes, CompileRequest};
 use tilewright::prelude::*;
+use tilewright_inspect::stages::{self, Stages};
 
 /// out[i] = x[i] + y[i]
 #[kernel]
@@ -62,13 +68,16 @@ const TIMES: usize = 21;
 
 /// The median of several runs, in microseconds.
 fn time<R>(mut run: impl FnMut() -> R) -> f64 {
-    let mut times: Vec<f64> = (0..TIMES)
-        .map(|_| {
-            let start = Instant::now();
-            std::hint::black_box(run());
-            start.elapsed().as_secs_f64() * 1e6
-        })
-        .collect();
+    time_of(|| {
+        let start = Instant::now();
+        std::hint::black_box(run());
+        start.elapsed()
+    })
+}
+
+/// The median of what several runs say that they have taken, in microseconds.
+fn time_of(mut run: impl FnMut() -> Duration) -> f64 {
+    let mut times: Vec<f64> = (0..TIMES).map(|_| run().as_secs_f64() * 1e6).collect();
     times.sort_by(f64::total_cmp);
     times[TIMES / 2]
 }
@@ -87,17 +96,40 @@ fn row<A: Assumes>(name: &str, cache: &Cache, request: impl Fn() -> CompileReque
     // The generic text is shorter than the bound one.
     let key = time(|| (Places::of(&one.texts.bound_ir).digest(), identity.key(&one.head.maker.compiler)));
     let at = identity.key("");
-    let keep = time(|| cache.put(at, &entry::encode(&one)));
+    let bound = stages::bound(&one).expect("its own text");
+    let compiled: Artifact<Ptx> = Stages::of(&one).compiled.expect("its own kernel").into();
+    let texts = time(|| (text::print(bound.func()), compiled.code.report.report(None)));
+    let pack = time(|| entry::encode(&one));
+    let packed = entry::encode(&one);
+    // A file that is there already would be replaced, for which file systems write more than for a new one.
+    let (mut other, mut number) = (at, 0u32);
+    let write = time(|| {
+        number += 1;
+        other.0[..4].copy_from_slice(&number.to_le_bytes());
+        cache.put(other, &packed)
+    });
+    drop(cache.put(at, &packed));
     let find = time(|| cache.get(at).map(|bytes| entry::decode(&bytes)));
+    let absent = identity.key("another compiler");
+    let miss = time(|| (cache.get(absent), cache.get(absent)));
+    let hand = time_of(|| {
+        let start = Instant::now();
+        let thread = std::thread::spawn(|| ());
+        let taken = start.elapsed();
+        drop(thread.join());
+        taken
+    });
     let (ptx, size) = (one.texts.ptx.len(), bytes.len());
-    println!("{name:<8} {compile:>9.0} {key:>7.1} {find:>7.1} {keep:>7.1} {ptx:>9} {size:>9}");
+    println!(
+        "{name:<8} {compile:>9.0} {key:>7.1} {miss:>7.1} {hand:>7.1} {find:>7.1} {texts:>7.1} {pack:>7.1} {write:>7.1} {ptx:>9} {size:>9}"
+    );
     Ok(())
 }
 
 fn main() -> Result<(), Error> {
     let folder = std::env::temp_dir().join(format!("tilewright-costs-{}", std::process::id()));
     let cache = Cache::open(&folder, 1 << 30).expect("a folder for temporary files");
-    println!("kernel     compile     key    find    keep PTX bytes  archive");
+    println!("kernel     compile     key    miss    hand    find   texts    pack   write PTX bytes  archive");
     row("add", &cache, || AddConsts { BLOCK: 1024 }.request::<f32>())?;
     row("softmax", &cache, || SoftmaxConsts { BLOCK: 4096 }.request::<f32>())?;
     row("matmul", &cache, || MatmulConsts { BM: 128, BN: 128, BK: 64 }.request::<f16>())?;

@@ -1,11 +1,13 @@
 //! Every stage of a variant, as text.
 
 use kernel_archive::Entry;
-use kernel_codegen::compile_watched;
-use kernel_core::backend::nvidia::Options;
-use kernel_core::ir::Bound;
+use kernel_codegen::{Compiled, compile_watched};
+use kernel_core::backend::nvidia::{LineInfo, Options};
+use kernel_core::ir::{Bound, Func};
 use kernel_core::target::Target;
 use kernel_core::text;
+
+use crate::lines;
 
 /// The stages of a variant.
 pub struct Stages {
@@ -13,6 +15,8 @@ pub struct Stages {
     pub all: Vec<(String, String)>,
     /// What to know about the stages that were made again.
     pub note: Option<String>,
+    /// What was made again, if it could be.
+    pub compiled: Option<Compiled>,
 }
 
 /// What the archive has of a variant, without making anything again.
@@ -28,22 +32,25 @@ impl Stages {
     pub fn of(entry: &Entry) -> Stages {
         let mut kept = kept(entry).into_iter();
         let mut all: Vec<(String, String)> = kept.next().into_iter().collect();
-        let note = match make(entry) {
-            Ok((stages, ptx)) => {
+        let (note, compiled) = match make(entry) {
+            Ok((stages, compiled)) => {
                 all.extend(stages);
-                (ptx != entry.texts.ptx).then(|| {
+                let note = (compiled.ptx != entry.texts.ptx).then(|| {
                     format!(
                         "the compiler of this program ({}) is not the archive's ({}), and gives other PTX; the stages between \
                          `bound` and `ptx` are its own",
                         env!("CARGO_PKG_VERSION"),
                         entry.head.maker.compiler
                     )
-                })
+                });
+                (note, Some(compiled))
             }
-            Err(problem) => Some(format!("the stages between `bound` and `ptx` cannot be made again: {problem}")),
+            Err(problem) => {
+                (Some(format!("the stages between `bound` and `ptx` cannot be made again: {problem}")), None)
+            }
         };
         all.extend(kept);
-        Stages { all, note }
+        Stages { all, note, compiled }
     }
 
     /// The stage of that name.
@@ -67,21 +74,43 @@ impl Stages {
     }
 }
 
-/// The stages between the bound IR and the PTX, and the PTX that they lead to.
-fn make(entry: &Entry) -> Result<(Vec<(String, String)>, String), String> {
-    let name = &entry.head.identity.target;
-    let target = Target::named(name).ok_or_else(|| format!("this version knows no target {name}"))?;
-    let func = text::parse(&entry.texts.bound_ir).map_err(|error| error.to_string())?;
-    let bound = Bound::new(func).map_err(|_| "the tile IR is not bound".to_string())?;
+/// The stages between the bound IR and the PTX, and what they lead to.
+fn make(entry: &Entry) -> Result<(Vec<(String, String)>, Compiled), String> {
     let options = Options { keep_llvm_ir: true, ..entry.head.options.clone() };
     let mut stages = Vec::new();
-    let watch = &mut |pass: &'static str, func: &kernel_core::ir::Func, _: &_| {
+    let watch = &mut |pass: &'static str, func: &Func, _: &_| {
         stages.push((pass.to_string(), text::print(func)));
     };
-    let compiled = compile_watched(&bound, &target, &options, watch).map_err(|error| error.to_string())?;
+    let compiled =
+        compile_watched(&bound(entry)?, &target(entry)?, &options, watch).map_err(|error| error.to_string())?;
     stages.push(("placed".to_string(), compiled.placed_ir()));
-    if let Some(ir) = compiled.llvm_ir {
-        stages.extend([("lowered".to_string(), ir.lowered), ("llvm".to_string(), ir.optimised)]);
+    if let Some(ir) = &compiled.llvm_ir {
+        stages.extend([("lowered".to_string(), ir.lowered.clone()), ("llvm".to_string(), ir.optimised.clone())]);
     }
-    Ok((stages, compiled.ptx))
+    Ok((stages, compiled))
+}
+
+/// The same code with line information, which changes no instruction; files are numbers from 0. `None` if that is not the
+/// archive's code.
+pub fn with_lines(entry: &Entry, func: &Func) -> Option<Compiled> {
+    let files = (0..=func.files.others().len()).map(|number| number.to_string()).collect();
+    let info = LineInfo { files, functions: Vec::new() };
+    let options = Options { keep_llvm_ir: true, line_info: Some(info), ..entry.head.options.clone() };
+    let compiled = compile_watched(&bound(entry).ok()?, &target(entry).ok()?, &options, &mut |_, _, _| {}).ok()?;
+    let texts = |ptx: &str| lines::of_ptx(ptx).into_iter().map(|line| line.text).collect::<Vec<_>>();
+    (texts(&compiled.ptx) == texts(&entry.texts.ptx)).then_some(compiled)
+}
+
+/// The bound kernel.
+///
+/// # Errors
+/// If this version does not read its text.
+pub fn bound(entry: &Entry) -> Result<Bound, String> {
+    let func = text::parse(&entry.texts.bound_ir).map_err(|error| error.to_string())?;
+    Bound::new(func).map_err(|_| "the tile IR is not bound".to_string())
+}
+
+fn target(entry: &Entry) -> Result<Target, String> {
+    let name = &entry.head.identity.target;
+    Target::named(name).ok_or_else(|| format!("this version knows no target {name}"))
 }

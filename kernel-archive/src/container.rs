@@ -16,7 +16,7 @@
 use crate::error::ArchiveError;
 
 /// Changes with everything that makes an older reader misunderstand a file.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"TWARCH\r\n";
 const HEADER_BYTES: usize = 32;
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(Reader::new(&grown).err(), Some(ArchiveError::Damaged));
         assert_eq!(Reader::new(b"#!/bin/sh\nwhatever else this is, it is long").err(), Some(ArchiveError::NoArchive));
         let mut newer = file;
-        newer[8] = 2;
-        assert_eq!(Reader::new(&newer).err(), Some(ArchiveError::Version { found: 2 }));
+        newer[8] = 3;
+        assert_eq!(Reader::new(&newer).err(), Some(ArchiveError::Version { found: 3 }));
     }
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`container`] | the bytes of an archive: an index and entries, with checksums |
 //! | [`entry`] | a compiled variant as it is written down |
+//! | [`machine`] | its machine code, beside its PTX |
 //! | [`identity`] | what tells variants apart, and which serve which launches |
 //! | [`places`] | kernels without their places in the source, for keys that stay when lines move |
 //! | [`file`](mod@file) | files that are replaced as a whole, or merged by several processes |
@@ -22,6 +23,7 @@ pub mod entry;
 mod error;
 pub mod file;
 pub mod identity;
+pub mod machine;
 pub mod places;
 
 pub use cache::Cache;
@@ -29,6 +31,7 @@ pub use container::{FORMAT, Key, Reader};
 pub use entry::{Code, Entry, Head, Made, Maker, Site, Texts};
 pub use error::ArchiveError;
 pub use identity::{Identity, Options, Param};
+pub use machine::{Machine, MachineHead};
 pub use places::Places;
 
 /// The bytes of an archive of these variants; of several that are the same variant, the last is kept.

@@ -13,10 +13,13 @@
 //! The numbers are part of what is hashed. So two kernels with one hash have the same operations at the same places, and a
 //! place of the one is a place of the other.
 //!
+//! Code with line information names the places themselves: [`Places::digest_with`] is for that.
+//!
 //! PTX that a kernel writes itself is marked in its code with its place, so the hash of such a kernel covers all places.
 
 use std::collections::HashMap;
 
+use kernel_core::backend::nvidia::LineInfo;
 use kernel_core::ir::{CallId, FileId, Span};
 
 /// What has been found in the text of a kernel.
@@ -78,6 +81,17 @@ impl<'t> Places<'t> {
         self.digest
     }
 
+    /// The hash of the text with its places, and with what line information says besides: for code that names lines.
+    pub fn digest_with(&self, text: &str, info: &LineInfo) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.digest);
+        for part in [text].into_iter().chain(info.files.iter().chain(&info.functions).map(String::as_str)) {
+            // Its length keeps it apart from the next.
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+
     /// The number of a place: 0 for an unknown one, else from 1. `None` if the text does not name it.
     pub fn number(&self, span: Span) -> Option<u32> {
         if span == Span::UNKNOWN {
@@ -113,8 +127,8 @@ fn end_of_string(text: &str) -> usize {
     text.len()
 }
 
-/// Reads `c1:f2:3:5+1`, of which call and file may be missing.
-fn read(text: &str) -> Option<Span> {
+/// Reads a place as the text of a kernel has it: `c1:f2:3:5+1`, of which call and file may be missing.
+pub fn read(text: &str) -> Option<Span> {
     let (place, len) = text.split_once('+')?;
     let mut parts = place.split(':').peekable();
     let mut numbered = |letter: char| -> Option<u32> {
@@ -163,6 +177,19 @@ mod tests {
         assert!(!same("@9:1+4", "@3:5+10"), "a call stands where an operation does");
         assert!(!same("good", "bad") && !same("1:1+1", "1:1+2"), "messages are no places");
         assert!(!same("load", "lead") && !same("copy \"", "copies \"") && !same("safe", "unsafe"));
+    }
+
+    #[test]
+    fn hashes_for_code_that_names_lines_know_where() {
+        let digest = |text: &str, file: &str| {
+            let info = LineInfo { files: vec![file.to_string()], functions: Vec::new() };
+            Places::of(text).digest_with(text, &info)
+        };
+        let moved = TEXT.replace("@3:5+10", "@33:1+7");
+        assert_eq!(Places::of(&moved).digest(), Places::of(TEXT).digest());
+        assert_eq!(digest(TEXT, "a.rs"), digest(TEXT, "a.rs"));
+        assert_ne!(digest(&moved, "a.rs"), digest(TEXT, "a.rs"));
+        assert_ne!(digest(TEXT, "/b/a.rs"), digest(TEXT, "a.rs"));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, Subno
 use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::vectors::adds_vectors;
 use crate::checks::LaunchConditions;
 use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
 use crate::passes::list::{self, Watcher};
 use crate::passes::pass::{Pass, Unit};
 use crate::report::Notes;
-use crate::{dot, flush, lower, negations};
+use crate::{dot, flush, lines, lower, negations};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{MAX_WARPS, Target};
 
@@ -130,10 +131,13 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     let start = Instant::now();
     let llvm = load()?;
     let versions = target.ptx();
-    let version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };
+    let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
+    let mut version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };
+    if adds_vectors(placed.func(), &axis, target) {
+        version = version.max(versions.vector_atomics);
+    }
     let machine = kept_machine(llvm, target.name(), &format!("+ptx{version}"))?;
     let context = new_context(llvm);
-    let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, target, &options)?;
     let text = |module: &kernel_llvm::inkwell::module::Module| {
         if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
@@ -154,15 +158,20 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
         Subnormals::Kept => ptx,
         Subnormals::Flushed => flush::of_f32_alone(&ptx),
     };
+    let ptx = match &options.line_info {
+        Some(info) => lines::finish(&ptx, &lowered.origins, &placed.func().files, info),
+        None => ptx,
+    };
     timings.push("emit", start.elapsed());
 
+    let origins = lowered.origins.iter().map(|origin| origin.parts()).collect();
     let min_programs = placed.func().programs;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,
         target,
         placed,
-        llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
+        llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after, origins }),
         shared_bytes: lowered.shared_bytes,
         num_warps: lowered.block_warps,
         min_programs,

@@ -2,7 +2,7 @@
 
 use kernel_core::backend::nvidia::{self, AbiParam, Ptx};
 use kernel_core::backend::{Artifact, LaunchConditions, Site, Timings};
-use kernel_core::ir::Placed;
+use kernel_core::ir::{CallId, FileId, Placed};
 
 use crate::analysis::warp_groups::sets_registers;
 use crate::lower::begins_early;
@@ -16,6 +16,9 @@ pub struct LlvmIr {
     pub lowered: String,
     /// As optimised.
     pub optimised: String,
+    /// Where line information was asked for: what the names of its files stand for, which are numbers from 0. Each is a file
+    /// with the call that inlined what is there.
+    pub origins: Vec<(FileId, CallId)>,
 }
 
 /// A kernel compiled for one target.

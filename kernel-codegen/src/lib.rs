@@ -30,6 +30,7 @@ mod dot;
 mod error;
 mod estimate;
 mod flush;
+mod lines;
 mod lower;
 mod negations;
 pub mod occupancy;
@@ -43,7 +44,7 @@ pub use compiled::{Compiled, LlvmIr};
 pub use error::CodegenError;
 pub use estimate::estimate;
 pub use kernel_core::backend::nvidia::{
-    AbiParam, LaunchShape, MapSwizzle, Options, Placement, TensorCopies, TensorMap, Usage, with_min_programs,
+    AbiParam, LaunchShape, LineInfo, MapSwizzle, Options, Placement, TensorCopies, TensorMap, Usage, with_min_programs,
 };
 pub use kernel_core::backend::{Internal, Refusal, Site, SiteKind, Timings};
 pub use kernel_core::target::{MAX_WARPS, Target};

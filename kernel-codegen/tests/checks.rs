@@ -5,55 +5,16 @@ mod support;
 use kernel_codegen::checks::{CheckPlan, Checks, Class, LaunchEnv, Open};
 use kernel_core::ir::{Func, MemoryOp, Op};
 use kernel_core::text;
-use support::checked::prepare;
-
-/// A launch: scalar arguments and buffer lengths by parameter, and the grid's first axis.
-struct Launch<'a> {
-    scalars: &'a [Option<i128>],
-    lengths: &'a [u64],
-    grid: u32,
-}
-
-fn classes(source: &str) -> Vec<Class> {
-    prepare(source, Checks::AtLaunch).1.accesses.iter().map(|a| a.class).collect()
-}
-
-fn holds(source: &str, launch: &Launch<'_>) -> bool {
-    let (_, plan) = prepare(source, Checks::AtLaunch);
-    assert!(plan.accesses.iter().all(|a| a.class == Class::LaunchCondition), "{:?}", plan.accesses);
-    plan.conditions.hold(&LaunchEnv { scalars: launch.scalars, lengths: launch.lengths, grid: [launch.grid, 2, 1] })
-}
+use support::checked::{Launch, MASKED, classes, holds, prepare};
 
 fn checks_in(func: &Func) -> usize {
     func.ops.iter().filter(|op| matches!(op.op, Op::Memory(MemoryOp::CheckBounds { .. }))).count()
 }
 
-const MASKED: &str = r#"kernel copy "k.rs" safe bound {
-  param %0 x: ptr f32
-  param %1 out: ptr_mut f32
-  param %2 n: i32
-  %3: i32 = program_id {axis = 0}
-  %4: i32 = const 64
-  %5: i32 = mul %3, %4
-  %6: i32[64] = splat %5
-  %7: i32[64] = arange {lo = 0, hi = 64}
-  %8: i32[64] = add %6, %7
-  %9: i32[64] = splat %2
-  %10: bool[64] = cmp.lt %8, %9
-  %11: *x[64] = splat %0
-  %12: *x[64] = add_ptr %11, %8
-  %13: f32[64] = load %12, %10
-  %14: *out[64] = splat %1
-  %15: *out[64] = add_ptr %14, %8
-  store %15, %13, %10
-  return
-}
-"#;
-
 #[test]
 fn a_masked_copy_is_decided_by_the_mask() {
     let launch =
-        |n, x, out, grid| holds(MASKED, &Launch { scalars: &[None, None, Some(n)], lengths: &[x, out, 0], grid });
+        |n, x, out, grid| holds(&MASKED, &Launch { scalars: &[None, None, Some(n)], lengths: &[x, out, 0], grid });
     assert!(launch(100, 100, 100, 2));
     assert!(launch(100, 100, 100, 1000), "programs beyond the end are masked");
     assert!(!launch(100, 99, 100, 2));
@@ -63,173 +24,11 @@ fn a_masked_copy_is_decided_by_the_mask() {
     assert!(!launch(i128::from(i32::MAX), 1 << 31, 1 << 31, (1 << 25) + 1), "an offset may wrap");
 }
 
-/// What each form of a mask says of the offsets under it, to the last one.
-#[test]
-fn masks_say_what_their_comparisons_say() {
-    let with = |mask: &str| MASKED.replace("%10: bool[64] = cmp.lt %8, %9", mask);
-    let launch = |source: &str, n, len, grid| {
-        holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid })
-    };
-    let at_most = with("%10: bool[64] = cmp.le %8, %9");
-    assert!(launch(&at_most, 99, 100, 2) && !launch(&at_most, 100, 100, 2));
-    let not_above = with("%20: bool[64] = cmp.gt %8, %9\n  %10: bool[64] = not %20");
-    assert!(launch(&not_above, 99, 100, 2) && !launch(&not_above, 100, 100, 2));
-    // A disjunction says what both of its parts say, which is nothing here.
-    let either = with("%20: bool[64] = cmp.lt %8, %9\n  %21: bool[64] = cmp.ge %8, %9\n  %10: bool[64] = or %20, %21");
-    assert!(!launch(&either, 100, 100, 2) && launch(&either, 100, 128, 2));
-    // From below: offsets from -64 on, of which the mask leaves those from a bound on.
-    let from = |bound: i32| {
-        let mask = format!(
-            "%20: bool[64] = cmp.lt %8, %9\n  %21: i32 = const {bound}\n  %22: i32[64] = splat %21
-            %23: bool[64] = cmp.ge %8, %22\n  %10: bool[64] = and %20, %23"
-        );
-        with(&mask).replace("%5: i32 = mul %3, %4", "%24: i32 = mul %3, %4\n  %5: i32 = sub %24, %4")
-    };
-    assert!(launch(&from(0), 100, 100, 3) && !launch(&from(-1), 100, 100, 3) && !launch(&from(-2), 100, 100, 3));
-}
-
-/// A reshaped tile that is used along two axes is two different tiles: a mask of the one says nothing of the other.
-#[test]
-fn masks_of_a_reshaped_tile_are_about_their_own_axis() {
-    let source = |mask: &str| {
-        format!(
-            r#"kernel reshaped "k.rs" safe bound {{
-      param %x x: ptr f32
-      param %out out: ptr_mut f32
-      param %n n: i32
-      %i: i32[16] = arange {{lo = 0, hi = 16}}
-      %j: i32[4, 4] = reshape %i
-      %k: i32[4, 4] = permute %j {{perm = [1, 0]}}
-      %ns: i32[4, 4] = splat %n
-      %mask: bool[4, 4] = cmp.lt {mask}, %ns
-      %xs: *x[4, 4] = splat %x
-      %xp: *x[4, 4] = add_ptr %xs, %j
-      %v: f32[4, 4] = load %xp, %mask
-      %os: *out[4, 4] = splat %out
-      %op: *out[4, 4] = add_ptr %os, %j
-      store %op, %v, %mask
-      return
-    }}"#
-        )
-    };
-    let launch = |mask: &str, n, len| {
-        holds(&source(mask), &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 })
-    };
-    assert!(launch("%j", 5, 5) && !launch("%j", 5, 4));
-    // Where element `[1, 0]` of the permuted tile is below 5, the offset is that of `[0, 1]`; the largest is 12.
-    assert!(launch("%k", 5, 16) && !launch("%k", 5, 5));
-}
-
-/// What is joined lies within the bounds of both halves, wherever they are used.
-#[test]
-fn joined_offsets_are_bounded_by_both_halves() {
-    let source = |second: &str| {
-        format!(
-            r#"kernel joined "k.rs" safe bound {{
-      param %x x: ptr f32
-      param %out out: ptr_mut f32
-      param %n n: i32
-      %i: i32[16] = arange {{lo = 0, hi = 16}}
-      %ns: i32[16] = splat %n
-      %far: i32[16] = add %i, %ns
-      %j: i32[16, 2] = join {second}
-      %xs: *x[16, 2] = splat %x
-      %xp: *x[16, 2] = add_ptr %xs, %j
-      %v: f32[16, 2] = load %xp
-      %os: *out[16, 2] = splat %out
-      %op: *out[16, 2] = add_ptr %os, %j
-      store %op, %v
-      return
-    }}"#
-        )
-    };
-    let launch = |halves: &str, n, len| {
-        holds(&source(halves), &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 })
-    };
-    for halves in ["%i, %far", "%far, %i"] {
-        assert!(launch(halves, 100, 116) && !launch(halves, 100, 115) && !launch(halves, -1, 116));
-        assert!(launch(halves, 0, 16) && !launch(halves, 0, 15));
-    }
-    assert!(launch("%i, %i", 100, 16) && !launch("%i, %i", 100, 15));
-}
-
-/// A mask of the first half says nothing of the second.
-#[test]
-fn masks_of_one_half_do_not_bound_the_other() {
-    let source = r#"kernel joined "k.rs" safe bound {
-      param %x x: ptr f32
-      param %out out: ptr_mut f32
-      param %n n: i32
-      %i: i32[16] = arange {lo = 0, hi = 16}
-      %ns: i32[16] = splat %n
-      %far: i32[16] = add %i, %ns
-      %j: i32[16, 2] = join %i, %far
-      %c: i32 = const 16
-      %cs: i32[16] = splat %c
-      %m: bool[16] = cmp.lt %i, %cs
-      %ms: bool[16, 2] = join %m, %m
-      %xs: *x[16, 2] = splat %x
-      %xp: *x[16, 2] = add_ptr %xs, %j
-      %v: f32[16, 2] = load %xp, %ms
-      %os: *out[16, 2] = splat %out
-      %op: *out[16, 2] = add_ptr %os, %j
-      store %op, %v, %ms
-      return
-    }"#;
-    let launch = |n, len| holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 });
-    assert!(launch(100, 116) && !launch(100, 115));
-}
-
-/// A permutation that is not its own inverse: the mask bounds the axis that it is of.
-#[test]
-fn masks_follow_permuted_axes() {
-    let source = r#"kernel turned "k.rs" safe bound {
-      param %x x: ptr f32
-      param %out out: ptr_mut f32
-      param %n n: i32
-      %a: i32[2] = arange {lo = 0, hi = 2}
-      %b: i32[4] = arange {lo = 0, hi = 4}
-      %c: i32[8] = arange {lo = 0, hi = 8}
-      %a1: i32[2, 1] = expand_dims %a {axis = 1}
-      %a2: i32[2, 1, 1] = expand_dims %a1 {axis = 2}
-      %b1: i32[1, 4] = expand_dims %b {axis = 0}
-      %b2: i32[1, 4, 1] = expand_dims %b1 {axis = 2}
-      %c1: i32[1, 8] = expand_dims %c {axis = 0}
-      %c2: i32[1, 1, 8] = expand_dims %c1 {axis = 0}
-      %a3: i32[2, 4, 8] = broadcast %a2
-      %b3: i32[2, 4, 8] = broadcast %b2
-      %c3: i32[2, 4, 8] = broadcast %c2
-      %k32: i32 = const 32
-      %s32: i32[2, 4, 8] = splat %k32
-      %k8: i32 = const 8
-      %s8: i32[2, 4, 8] = splat %k8
-      %ao: i32[2, 4, 8] = mul %a3, %s32
-      %bo: i32[2, 4, 8] = mul %b3, %s8
-      %ab: i32[2, 4, 8] = add %ao, %bo
-      %off: i32[2, 4, 8] = add %ab, %c3
-      %turned: i32[4, 8, 2] = permute %off {perm = [1, 2, 0]}
-      %ns: i32[4] = splat %n
-      %m: bool[4] = cmp.lt %b, %ns
-      %m1: bool[4, 1] = expand_dims %m {axis = 1}
-      %m2: bool[4, 1, 1] = expand_dims %m1 {axis = 2}
-      %mask: bool[4, 8, 2] = broadcast %m2
-      %xs: *x[4, 8, 2] = splat %x
-      %xp: *x[4, 8, 2] = add_ptr %xs, %turned
-      %v: f32[4, 8, 2] = load %xp, %mask
-      %os: *out[4, 8, 2] = splat %out
-      %op: *out[4, 8, 2] = add_ptr %os, %turned
-      store %op, %v, %mask
-      return
-    }"#;
-    let launch = |n, len| holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 });
-    assert!(launch(2, 48) && !launch(2, 47) && launch(4, 64) && !launch(4, 63));
-}
-
 #[test]
 fn the_fast_variant_has_no_checks_and_the_other_has_all() {
-    let (fast, _) = prepare(MASKED, Checks::AtLaunch);
+    let (fast, _) = prepare(&MASKED, Checks::AtLaunch);
     assert_eq!(checks_in(&fast), 0);
-    let (checked, plan) = prepare(MASKED, Checks::EveryAccess);
+    let (checked, plan) = prepare(&MASKED, Checks::EveryAccess);
     assert_eq!(checks_in(&checked), 2);
     assert!(plan.conditions.is_empty());
     let (unchecked, plan) = prepare(&MASKED.replace(" safe ", " unsafe "), Checks::EveryAccess);

@@ -6,7 +6,7 @@ use kernel_codegen::checks::Checks;
 use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostScalar, run_kernel};
 use kernel_core::ir::{Bound, DType, ElementwiseOp, Op};
 use kernel_core::text;
-use support::checked::checked;
+use support::checked::{blocks, checked};
 
 /// Adds up `x[lo], x[lo + 3], ..` below `hi` through a carried pointer, walks `index` backwards through a second one,
 /// chooses between two addresses, and stores everything: every form that an address can take.
@@ -168,18 +168,11 @@ fn a_load_whose_other_is_zero_stays_as_it_is() {
 }
 
 /// `out[i] = x[(pid * 8 + i) % n] + x[i / n]`, offsets whose divisions lose their signs.
-const WRAP: &str = r#"kernel wrap "k.rs" safe bound {
-  param %0 x: ptr f32
-  param %1 out: ptr_mut f32
-  param %2 n: i32
-  %3: i32 = program_id {axis = 0}
-  %4: i32 = const 8
-  %5: i32 = mul %3, %4
-  %6: i32[8] = splat %5
-  %7: i32[8] = arange {lo = 0, hi = 8}
-  %8: i32[8] = add %6, %7
-  %9: i32[8] = splat %2
-  %10: i32[8] = rem %8, %9
+fn wrap() -> String {
+    blocks(
+        "wrap",
+        8,
+        "  %10: i32[8] = rem %8, %9
   %11: i32[8] = div %8, %9
   %12: *x[8] = splat %0
   %13: *x[8] = add_ptr %12, %10
@@ -189,16 +182,15 @@ const WRAP: &str = r#"kernel wrap "k.rs" safe bound {
   %17: f32[8] = add %14, %16
   %18: *out[8] = splat %1
   %19: *out[8] = add_ptr %18, %8
-  store %19, %17
-  return
+  store %19, %17",
+    )
 }
-"#;
 
 #[test]
 fn divisions_without_signs_give_the_same() {
     let x: Vec<f32> = (0..64).map(|i| (i * i) as f32).collect();
     let run = |checks: Option<Checks>, n: i32| {
-        let mut func = text::parse(WRAP).unwrap_or_else(|e| panic!("{e}"));
+        let mut func = text::parse(&wrap()).unwrap_or_else(|e| panic!("{e}"));
         if let Some(checks) = checks {
             func = checked(func, checks).0;
         }

@@ -101,8 +101,17 @@ fn narrow_accesses_say_what_keeps_them_narrow() {
 fn atomics_say_that_they_go_one_by_one() {
     let text =
         copy(1024, "{div = 16}", "%z: i32 = const 0\n  %zs: i32[1024] = splat %z\n  %o: i32[1024] = add %i, %zs", "");
-    let atomic = "%was: f32[1024] = atomic_rmw %q, %v {op = add, order = relaxed, scope = device} @5:3+5";
-    let report = on_hopper(&text.replace("store %q, %v @5:3+5", atomic));
+    let atomic = |op: &str| {
+        let atomic =
+            format!("%was: f32[1024] = atomic_rmw %q, %v {{op = {op}, order = relaxed, scope = device}} @5:3+5");
+        text.replace("store %q, %v @5:3+5", &atomic)
+    };
+    let report = on_hopper(&atomic("max"));
+    assert_eq!(narrow(&report)[1], (5, Some(Narrow::Atomic)), "{report}");
+    // Floats are added in vectors, but not by older GPUs.
+    let report = on_hopper(&atomic("add"));
+    assert_eq!(narrow(&report)[1], (5, None), "{report}");
+    let report = report_of(&atomic("add"), Target::sm_80(), &Options::default());
     assert_eq!(narrow(&report)[1], (5, Some(Narrow::Atomic)), "{report}");
 }
 

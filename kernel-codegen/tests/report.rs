@@ -3,7 +3,9 @@
 mod support;
 
 use kernel_codegen::report::ConversionKind;
-use kernel_codegen::{Report, Usage};
+use kernel_codegen::{Options, Report, Target, Usage, compile_placed};
+use kernel_core::ir::Placed;
+use kernel_core::text::parse;
 use support::hopper;
 
 /// The report without its layouts, which are the matter of other tests.
@@ -78,4 +80,48 @@ fn conversions_say_which_way_they_go_and_what_it_costs() {
     assert_eq!(conversion(&report), "  transpose.rs: conversion from #1 to #0 with 4 shuffles");
     report.conversions[0].kind = ConversionKind::Registers;
     assert_eq!(conversion(&report), "  transpose.rs: conversion from #1 to #0 in registers");
+}
+
+/// Rows of 32 words in shared memory, of which each column is one bank. Threads write pieces of rows, four words at once, and
+/// read pieces of columns, word by word.
+const CROSSED: &str = r#"
+kernel crossed "crossed.rs" unsafe placed {
+  param %p p: ptr_mut f32
+  layout #0 = register [0, 1] [0, 2] [0, 4], lane [0, 8] [0, 16] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
+  layout #1 = register [1, 0] [2, 0] [4, 0], lane [8, 0] [16, 0] [0, 1] [0, 2] [0, 4], warp [0, 8] [0, 16] -> dim0 32, dim1 32
+  layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 32
+  %x: f32 = const 1.0
+  %a: f32[32, 32] #0 = splat %x
+  %v: shared f32[32, 32] #2 = shared_alloc
+  shared_store %v, %a @7:3+5
+  barrier
+  %b: f32[32, 32] #1 = shared_load %v @8:3+5
+  %q: *p[32, 32] #1 = splat %p
+  store %q, %b
+  return
+}
+"#;
+
+/// Of a store, a quarter of a warp writes 32 words in two rows of half of the banks: each bank is wanted twice. Of a load, the
+/// lanes read eight columns of four rows: each bank is wanted four times.
+#[test]
+fn lanes_that_meet_in_a_bank_are_counted() {
+    let func = parse(CROSSED).unwrap_or_else(|error| panic!("{error}"));
+    let placed = Placed::new(func).expect("it is placed");
+    let report = compile_placed(&placed, &Target::sm_90a(), &Options::default()).expect("it compiles").report();
+    let seen: Vec<_> = report
+        .shared
+        .iter()
+        .map(|one| (one.span.line, one.what, one.instructions, one.bytes, one.by_matrices, one.conflicts))
+        .collect();
+    assert_eq!(seen, [(7, "shared_store", 2, 16, false, 1), (8, "shared_load", 8, 4, false, 3)]);
+}
+
+/// The partial results of warps: one word of each, then those of all at once.
+#[test]
+fn reductions_pass_words_without_conflicts() {
+    let report = hopper(include_str!("kernels/softmax.tile"), 8).report();
+    let seen: Vec<_> = report.shared.iter().map(|one| (one.what, one.bytes, one.conflicts)).collect();
+    let reduction = [("reduce, writes", 4, 0), ("reduce, reads", 16, 0)];
+    assert_eq!(seen, [reduction, reduction].concat());
 }

@@ -92,15 +92,29 @@ fn clock(start: Instant) -> u128 {
     run.unwrap_or_else(|| start.elapsed().as_nanos())
 }
 
-/// The time of the quickest of several compilations, and its stages.
-fn quickest(kernel: &Bound) -> (u128, Timings) {
-    let timed = || {
+/// The times of the quickest of several compilations of each of two kernels, in turns, and their stages. What else the machine
+/// does only adds to a time, so the least of more is nearer to the truth: as long as the second seems to take three times as
+/// long as the first, both are compiled again.
+fn quickest(kernels: &[Bound; 2]) -> [(u128, Timings); 2] {
+    let timed = |kernel: &Bound| {
         let start = Instant::now();
         let before = clock(start);
         let timings = once(kernel).timings;
         (clock(start) - before, timings)
     };
-    (0..3).map(|_| timed()).min_by_key(|(time, _)| *time).unwrap_or_default()
+    let mut best = kernels.each_ref().map(timed);
+    for round in 1..15 {
+        if round >= 3 && best[1].0 < 3 * best[0].0 {
+            break;
+        }
+        for (best, kernel) in best.iter_mut().zip(kernels) {
+            let other = timed(kernel);
+            if other.0 < best.0 {
+                *best = other;
+            }
+        }
+    }
+    best
 }
 
 #[test]
@@ -110,7 +124,8 @@ fn twice_the_kernel_takes_twice_the_time() {
     // LLVM is loaded, and its tables are filled, by the first kernel.
     once(&support::kernel(&arithmetic(10)));
     for (what, text, size) in kinds {
-        let [(small, stages), (large, more)] = [size, 2 * size].map(|size| quickest(&support::kernel(&text(size))));
+        let kernels = [size, 2 * size].map(|size| support::kernel(&text(size)));
+        let [(small, stages), (large, more)] = quickest(&kernels);
         println!("{what}: {} us, twice: {} us", small / 1000, large / 1000);
         assert!(large < 3 * small, "{what}: {small} ns {stages:?}, twice the size: {large} ns {more:?}");
     }

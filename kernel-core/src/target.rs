@@ -65,6 +65,8 @@ pub struct PtxVersions {
     pub usual: u32,
     /// For kernels with 8-bit floats.
     pub f8: u32,
+    /// For kernels that add vectors to memory, where the target does.
+    pub vector_atomics: u32,
 }
 
 /// What a multiprocessor has.
@@ -100,6 +102,7 @@ enum Feature {
     Stmatrix,
     F8Conversions,
     Bf16Atomics,
+    VectorAtomics,
     DependentLaunches,
 }
 
@@ -116,11 +119,12 @@ const SINCE_HOPPER: &[Feature] = &[
     Feature::Stmatrix,
     Feature::F8Conversions,
     Feature::Bf16Atomics,
+    Feature::VectorAtomics,
     Feature::DependentLaunches,
 ];
 
 /// Predicates of asynchronous copies need PTX 7.5, eviction priorities 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers
-/// 8.0. On sm_89, 8-bit floats need 8.1, and products of them 8.4.
+/// 8.0, and its additions of vectors to memory 8.1. On sm_89, 8-bit floats need 8.1, and products of them 8.4.
 ///
 /// GPUs of compute capability 8.6 and 8.7 run code for sm_80 and have less shared memory. Hopper's `mma.sync` takes 8-bit
 /// floats too, but no faster than f16, and with a newer PTX.
@@ -128,7 +132,7 @@ static TABLE: [Row; 4] = [
     Row {
         name: "sm_80",
         runs_on: RunsOn::From(8, 0),
-        ptx: PtxVersions { usual: 75, f8: 75 },
+        ptx: PtxVersions { usual: 75, f8: 75, vector_atomics: 75 },
         max_shared_bytes: 163 * 1024,
         multiprocessor: A100,
         products: &[Product::Mma],
@@ -137,7 +141,7 @@ static TABLE: [Row; 4] = [
     Row {
         name: "sm_89",
         runs_on: RunsOn::From(8, 9),
-        ptx: PtxVersions { usual: 78, f8: 84 },
+        ptx: PtxVersions { usual: 78, f8: 84, vector_atomics: 78 },
         max_shared_bytes: 99 * 1024,
         multiprocessor: ADA,
         products: &[Product::Mma, Product::MmaF8],
@@ -146,7 +150,7 @@ static TABLE: [Row; 4] = [
     Row {
         name: "sm_90",
         runs_on: RunsOn::From(9, 0),
-        ptx: PtxVersions { usual: 80, f8: 80 },
+        ptx: PtxVersions { usual: 80, f8: 80, vector_atomics: 81 },
         max_shared_bytes: 227 * 1024,
         multiprocessor: HOPPER,
         products: &[Product::Mma],
@@ -155,7 +159,7 @@ static TABLE: [Row; 4] = [
     Row {
         name: "sm_90a",
         runs_on: RunsOn::Only(9, 0),
-        ptx: PtxVersions { usual: 80, f8: 80 },
+        ptx: PtxVersions { usual: 80, f8: 80, vector_atomics: 81 },
         max_shared_bytes: 227 * 1024,
         multiprocessor: HOPPER,
         products: &[Product::Mma, Product::Wgmma],
@@ -302,6 +306,11 @@ impl Target {
     /// Whether `atom.add` takes bf16 (PTX: sm_90 and later).
     pub fn has_bf16_atomics(self) -> bool {
         self.has(Feature::Bf16Atomics)
+    }
+
+    /// Whether a thread adds up to 16 bytes of neighbouring floats to memory at once (`red.add.v4.f32`).
+    pub fn has_vector_atomics(self) -> bool {
+        self.has(Feature::VectorAtomics)
     }
 }
 

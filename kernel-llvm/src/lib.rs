@@ -52,6 +52,7 @@ mod fatal;
 mod handle;
 mod instructions;
 mod kernel;
+mod lines;
 mod load;
 mod machine;
 #[cfg(not(feature = "link-llvm"))]
@@ -78,6 +79,7 @@ pub use kernel::{
     KernelBounds, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_flushing, mark_grid_constant, mark_kernel,
     mark_parameter, space,
 };
+pub use lines::{LineFile, LineLocation, LineTable, set_location};
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
 pub use load::{fingerprint, load};

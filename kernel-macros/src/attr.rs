@@ -102,6 +102,10 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
             _ => {
                 let message = format!("unknown argument `{name}`; `#[kernel]` takes {}", keys());
                 match closest(&name, KEYS) {
+                    _ if name == "maxnreg" => errors.report_help(place, message, "write `max_registers = ..`"),
+                    _ if name == "num_ctas" => {
+                        errors.report_help(place, message, "leave it out: programs do not work in clusters")
+                    }
                     Some(close) => errors.report_help(place, message, format!("did you mean `{close}`?")),
                     None => errors.report(place, message),
                 };

@@ -12,7 +12,6 @@ use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
 use crate::source::Source;
 use crate::source_range::SourceRange;
-use crate::typeck::namesakes;
 use crate::{attr, attributes, guard, launcher, lints, lower, parse_errors, signature, source_lines, typeck};
 
 /// Expands `#[kernel(attr)] item`: the launcher, and the body at once, or in steps if it calls functions.
@@ -138,7 +137,7 @@ impl Read {
             consts: lowered.consts.iter().map(constant).collect(),
             scalars: lowered.scalars.iter().map(constant).collect(),
             unsafe_blocks,
-            asked: namesakes::asked(&tree.equations, &tree.constants),
+            asked: std::mem::take(&mut tree.asked),
             asks_for_warps: lowered.func.const_params.iter().any(|param| param.origin == ConstOrigin::NumWarps),
             lints: lints::function(signature, &inner, &stmts, functions),
         }

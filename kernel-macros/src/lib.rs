@@ -29,6 +29,7 @@ mod guard;
 mod help;
 mod jumps;
 mod launcher;
+mod libdevice;
 mod lints;
 mod lower;
 mod names;

@@ -7,8 +7,15 @@
 //! a: TensorDesc<f32, [M, N]>
 //!                    ^^^^^^ a shape in a type is written in braces: write `{ [M, N] }`
 //! ```
+//!
+//! Behind `as u32` it takes a `<` for the beginning of arguments of the type, and stops somewhere after that:
+//!
+//! ```text
+//! bit as u32 << place
+//!            ^^ arguments of the type begin here: put the conversion in parentheses: `(bit as u32) <<`
+//! ```
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 
 use crate::error::Errors;
 use crate::source_range::SourceRange;
@@ -20,6 +27,7 @@ const SHAPED: [&str; 3] = ["TensorDesc", "TensorDescMut", "Tile"];
 pub fn report(tokens: TokenStream, error: &syn::Error, errors: &mut Errors) {
     let before = errors.list().len();
     shapes_without_braces(tokens.clone(), errors);
+    conversions_before_signs(tokens.clone(), errors);
     if errors.list().len() == before {
         errors.report_syn(&tokens, error);
     }
@@ -43,6 +51,31 @@ fn shapes_without_braces(tokens: TokenStream, errors: &mut Errors) {
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
+    }
+}
+
+/// `x as u32 << n`, `x as i32 < n`
+fn conversions_before_signs(tokens: TokenStream, errors: &mut Errors) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for token in &tokens {
+        if let TokenTree::Group(group) = token {
+            conversions_before_signs(group.stream(), errors);
+        }
+    }
+    for window in tokens.windows(4) {
+        let [TokenTree::Ident(word), TokenTree::Ident(ty), TokenTree::Punct(sign), next] = window else { continue };
+        if word != "as" || sign.as_char() != '<' {
+            continue;
+        }
+        let second = match next {
+            TokenTree::Punct(second) if sign.spacing() == Spacing::Joint => Some(second),
+            _ => None,
+        };
+        let code = second.map_or_else(|| "<".to_string(), |second| format!("<{}", second.as_char()));
+        let place = SourceRange::between(sign.span(), second.map_or(sign.span(), Punct::span));
+        let message = format!("behind a conversion, `{code}` begins arguments of the type, in Rust too");
+        let help = format!("put the conversion in parentheses: `(.. as {ty}) {code} ..`");
+        errors.report_help(place, message, help);
     }
 }
 

@@ -4,6 +4,7 @@
 //! of a small `x`, which is why `log1p` exists. Tests compile the code of each row and run that of mathematics.
 
 use crate::help::Help;
+use crate::libdevice;
 use crate::source_range::SourceRange;
 
 /// A row: the names that it is known by, the arguments of the call, what to write with them in braces, and what is to be
@@ -19,23 +20,26 @@ pub struct Spelling {
     pub remark: &'static str,
 }
 
-const fn row(names: &'static str, args: &'static str, code: &'static str) -> Spelling {
+/// A row with code.
+pub const fn row(names: &'static str, args: &'static str, code: &'static str) -> Spelling {
     Spelling { names, args, code, remark: "" }
 }
 
-const fn remark(names: &'static str, remark: &'static str) -> Spelling {
+/// A row without.
+pub const fn remark(names: &'static str, remark: &'static str) -> Spelling {
     Spelling { names, args: "", code: "", remark }
 }
 
 impl Spelling {
-    const fn but(mut self, remark: &'static str) -> Spelling {
+    /// With a remark behind the code.
+    pub const fn but(mut self, remark: &'static str) -> Spelling {
         self.remark = remark;
         self
     }
 }
 
-/// All rows.
-pub const SPELLINGS: &[Spelling] = &[
+/// Rows of many languages.
+const SPELLINGS: &[Spelling] = &[
     // Mathematics
     row("powf", "x y", "pow({x}, {y})"),
     row("square sqr", "x", "{x} * {x}"),
@@ -138,21 +142,25 @@ pub const SPELLINGS: &[Spelling] = &[
     // The rest
     row("device_assert", "condition message", "assert!({condition}, {message})").but(", a statement"),
     remark("static_assert", "it is a macro: `static_assert!(condition)`"),
-    remark("device_print print printf", "write `println!(\"x = {}\", x)`"),
-    remark("static_print", "store what you want to see through a `PtrMut` parameter"),
+    remark("device_print static_print print printf", "write `println!(\"x = {}\", x)`"),
     remark(
         "range static_range",
         "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled, with `#[unroll(4)]` in part",
     ),
     remark(
-        "philox random",
+        "philox philox_impl random",
         "write `randint4x(seed, offset)`, which gives the four words of Philox 4x32, or `rand`, or `randn`",
     ),
 ];
 
+/// All rows that have names.
+pub fn all() -> impl Iterator<Item = &'static Spelling> {
+    SPELLINGS.iter().chain(libdevice::ROWS)
+}
+
 /// The row of a name.
 pub fn find(name: &str) -> Option<&'static Spelling> {
-    SPELLINGS.iter().find(|row| row.names.split(' ').any(|known| known == name))
+    all().find(|row| row.names.split(' ').any(|known| known == name)).or_else(|| libdevice::composed(name))
 }
 
 /// Characters of code that a message shows with the user's arguments in it.

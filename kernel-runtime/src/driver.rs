@@ -24,6 +24,10 @@ type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) ->
 pub(crate) struct Driver {
     elapsed_time: ElapsedTime,
     device_count: usize,
+    /// What tells it from others.
+    name: String,
+    /// The newest CUDA that it supports.
+    release: (u32, u32),
     /// Keeps the functions above mapped.
     _library: libloading::Library,
 }
@@ -32,6 +36,16 @@ impl Driver {
     /// How many CUDA devices this process may use.
     pub(crate) fn device_count(&self) -> usize {
         self.device_count
+    }
+
+    /// What tells it, with its compiler, from other drivers: the newest CUDA that it supports, and on Linux its own version.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The newest CUDA that it supports: `(13, 0)`. Its compiler is that of this release.
+    pub(crate) fn release(&self) -> (u32, u32) {
+        self.release
     }
 }
 
@@ -58,12 +72,29 @@ fn open() -> Result<Driver> {
         let (major, minor) = (version / 1000, version % 1000 / 10);
         return Err(no_driver(format!("the installed driver supports CUDA {major}.{minor} only")));
     }
+    let release = (version.unsigned_abs() / 1000, version.unsigned_abs() % 1000 / 10);
     let device_count = match cu::init() {
         Ok(()) => cu::device::get_count().map_err(wrap("cuDeviceGetCount"))?,
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
         Err(error) => return Err(wrap("cuInit")(error)),
     };
-    Ok(Driver { elapsed_time, device_count: usize::try_from(device_count).unwrap_or(0), _library: library })
+    let device_count = usize::try_from(device_count).unwrap_or(0);
+    Ok(Driver { elapsed_time, device_count, name: name(release), release, _library: library })
+}
+
+/// A driver's name. Two versions of one release of CUDA may compile differently.
+fn name((major, minor): (u32, u32)) -> String {
+    let module = std::fs::read_to_string(MODULE_VERSION).unwrap_or_default();
+    let version = module.split_whitespace().find(|word| is_version(word)).unwrap_or_default();
+    format!("driver {version} of CUDA {major}.{minor}")
+}
+
+/// Where Linux says which version of the driver's module is loaded.
+const MODULE_VERSION: &str = "/proc/driver/nvidia/version";
+
+/// Whether this is a version, such as `580.159.04`.
+fn is_version(word: &str) -> bool {
+    word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn no_driver(reason: String) -> Error {

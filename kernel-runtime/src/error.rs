@@ -251,15 +251,15 @@ pub enum Error {
         hint: Box<str>,
     },
 
-    /// This program cannot compile kernels, and its archives lack the code for a launch.
+    /// The archives of this program lack the code for a launch, and it cannot compile kernels or was not asked to.
     #[error(
-        "kernel `{kernel}` has no compiled code for this launch, and this program cannot compile it: {variant}; record a run of \
-         a program that can (TILEWRIGHT_RECORD=FILE), or add to what builds the archive: {line}"
+        "kernel `{kernel}` has no compiled code for this launch: {variant}; record a run of a program that compiles it \
+         (TILEWRIGHT_RECORD=FILE), or add to what builds the archive: {line}"
     )]
     MissingCode {
         /// The kernel.
         kernel: Box<str>,
-        /// Which variant of it is missing, and how many of this kernel there are.
+        /// Which variant of it is missing, how many of this kernel there are, and whether a launch would compile it.
         variant: Box<str>,
         /// The line of Rust that adds it to an `ArchiveBuilder`.
         line: Box<str>,

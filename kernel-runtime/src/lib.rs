@@ -17,6 +17,7 @@
 //! | [`archive`] | compiled kernels in files: building them, shipping them with a program |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
 //! | [`tune`], [`mod@bench`] | which configuration is fastest, and how long things take |
+//! | [`mod@profile`] | which kernels took how long |
 //! | [`settings`] | the environment variables |
 //! | [`testing`] | what tests reach, and programs do not |
 //!
@@ -39,6 +40,7 @@ pub mod event;
 pub mod graph;
 pub mod launch;
 mod ledger;
+pub mod profile;
 mod replay_gate;
 pub mod report_slot;
 mod ring;
@@ -51,6 +53,7 @@ pub mod testing;
 mod tracking;
 pub mod tune;
 pub mod view;
+mod watchers;
 
 pub use buffer::Buffer;
 pub use device::Device;
@@ -59,6 +62,7 @@ pub use error::{Access, CallSite, Error, Result};
 pub use event::Event;
 pub use graph::Graph;
 pub use kernel_core::diag::Diagnostic;
+pub use profile::profile;
 pub use report_slot::{LaunchId, LaunchRecord, ReportSource};
 pub use storage::Address;
 pub use stream::{RecordHandle, Stream};

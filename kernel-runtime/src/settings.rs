@@ -6,13 +6,17 @@
 //! | `TILEWRIGHT_CACHE` | `off`, a folder | where compiled kernels are kept between runs; without it in the user's folder for caches |
 //! | `TILEWRIGHT_CACHE_SIZE` | `500M`, `2G` | about how much is kept there; without it 1 GiB |
 //! | `TILEWRIGHT_RECORD` | a file | an archive to which the compiled kernels of all launches on GPUs are added |
+//! | `TILEWRIGHT_LINE_INFO` | `1`, `0` | whether code for GPUs says which lines of the source it is from, where the call does not say; read once |
+//! | `TILEWRIGHT_PTXAS` | `off`, a file | NVIDIA's assembler, for machine code in archives and for tuning; without it one is looked for; its disassembler is looked for beside it first |
+//! | `NVTX_INJECTION64_PATH` | a library | set by profilers that take ranges |
 //! | `TILEWRIGHT_TIME_LIMIT` | seconds: `10`, `0.5` | how long a launch on the CPU may take, where the call does not say; read once |
 //!
 //! Each variable has a pure function that parses its value, so that tests need not change the
 //! environment of the process.
 
 use crate::error::{Error, Result};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -33,11 +37,7 @@ pub enum DeviceChoice {
 
 /// The device that the environment asks for, if it asks for one. An empty value asks for none.
 pub fn device_override() -> Result<Option<DeviceChoice>> {
-    match std::env::var_os(DEVICE_VARIABLE) {
-        None => Ok(None),
-        Some(value) if value.is_empty() => Ok(None),
-        Some(value) => parse_device(&value.to_string_lossy()).map(Some),
-    }
+    variable(DEVICE_VARIABLE).map(|value| parse_device(&value.to_string_lossy())).transpose()
 }
 
 /// Reads `cpu`, `cuda` (the first one) or `cuda:INDEX`. Case and outer spaces do not matter.
@@ -67,13 +67,8 @@ pub fn parse_device(value: &str) -> Result<DeviceChoice> {
 /// environment is asked once, as every launch wants to know.
 pub fn time_limit() -> Result<Option<Duration>> {
     static LIMIT: OnceLock<Result<Option<Duration>>> = OnceLock::new();
-    LIMIT
-        .get_or_init(|| match std::env::var_os(TIME_LIMIT_VARIABLE) {
-            None => Ok(None),
-            Some(value) if value.is_empty() => Ok(None),
-            Some(value) => parse_time_limit(&value.to_string_lossy()).map(Some),
-        })
-        .clone()
+    let read = || variable(TIME_LIMIT_VARIABLE).map(|value| parse_time_limit(&value.to_string_lossy())).transpose();
+    LIMIT.get_or_init(read).clone()
 }
 
 /// Reads a number of seconds above zero, whole or with a fraction. Outer spaces do not matter.
@@ -95,6 +90,37 @@ pub fn parse_time_limit(value: &str) -> Result<Duration> {
     })
 }
 
+/// The variable that asks for line information.
+pub const LINE_INFO_VARIABLE: &str = "TILEWRIGHT_LINE_INFO";
+
+/// Whether code for GPUs says which lines of the source it is from, by the environment; not if that says nothing.
+///
+/// # Errors
+///
+/// [`Error::InvalidSetting`] for another value than `0` and `1`.
+pub fn line_info() -> Result<bool> {
+    static WANTED: OnceLock<Result<bool>> = OnceLock::new();
+    let read = || match variable(LINE_INFO_VARIABLE) {
+        None => Ok(false),
+        Some(value) => parse_switch(LINE_INFO_VARIABLE, &value.to_string_lossy()),
+    };
+    WANTED.get_or_init(read).clone()
+}
+
+/// Reads `0` or `1`. Outer spaces do not matter.
+fn parse_switch(name: &'static str, value: &str) -> Result<bool> {
+    match value.trim() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(Error::InvalidSetting { name: name.into(), value: value.into(), expected: "`0` or `1`".into() }),
+    }
+}
+
+/// The library of a profiler that takes ranges, which the profiler names itself: the variable is NVTX's.
+pub(crate) fn nvtx_injection() -> Option<PathBuf> {
+    variable("NVTX_INJECTION64_PATH").map(PathBuf::from)
+}
+
 /// The variable that says where compiled kernels are kept.
 pub const CACHE_VARIABLE: &str = "TILEWRIGHT_CACHE";
 
@@ -113,7 +139,7 @@ const USUAL_CACHE_BYTES: u64 = 1 << 30;
 ///
 /// [`Error::InvalidSetting`] for a size that means nothing.
 pub fn cache() -> Result<Option<(PathBuf, u64)>> {
-    let folder = match std::env::var_os(CACHE_VARIABLE).filter(|value| !value.is_empty()) {
+    let folder = match variable(CACHE_VARIABLE) {
         Some(value) if value.eq_ignore_ascii_case("off") => return Ok(None),
         Some(folder) => PathBuf::from(folder),
         // What unit tests compile is theirs.
@@ -123,14 +149,84 @@ pub fn cache() -> Result<Option<(PathBuf, u64)>> {
             Err(_) => return Ok(None),
         },
     };
-    let size = std::env::var_os(CACHE_SIZE_VARIABLE).filter(|value| !value.is_empty());
+    let size = variable(CACHE_SIZE_VARIABLE);
     let size = size.map_or(Ok(USUAL_CACHE_BYTES), |value| parse_size(&value.to_string_lossy()))?;
     Ok(Some((folder, size)))
 }
 
 /// The archive that launches are recorded into, if one is named.
 pub fn record() -> Option<PathBuf> {
-    std::env::var_os(RECORD_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+    variable(RECORD_VARIABLE).map(PathBuf::from)
+}
+
+/// The variable that names NVIDIA's assembler.
+pub const PTXAS_VARIABLE: &str = "TILEWRIGHT_PTXAS";
+
+/// Where NVIDIA's assembler may be: where the environment says, and else on the path and where the CUDA toolkit is.
+pub fn ptxas() -> Vec<PathBuf> {
+    ptxas_places(variable(PTXAS_VARIABLE), toolkit_folders().into_iter())
+}
+
+/// Where NVIDIA's disassembler may be: beside the assembler that the environment names, on the path, and where the CUDA
+/// toolkit is.
+pub fn nvdisasm() -> Vec<PathBuf> {
+    nvdisasm_places(variable(PTXAS_VARIABLE), toolkit_folders().into_iter())
+}
+
+/// The folders in which a CUDA toolkit's programs are.
+fn toolkit_folders() -> Vec<PathBuf> {
+    let path = variable("PATH").unwrap_or_default();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).map(PathBuf::from);
+    let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]).map(|folder| folder.join("bin"));
+    std::env::split_paths(&path).chain(toolkits).collect()
+}
+
+/// The file that was named, none if that is `off`, and if nothing was named those in the folders.
+fn ptxas_places(named: Option<OsString>, folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    match named {
+        Some(value) if value.eq_ignore_ascii_case("off") => Vec::new(),
+        Some(path) => vec![PathBuf::from(path)],
+        None => folders.map(|folder| folder.join(program("ptxas"))).collect(),
+    }
+}
+
+/// The file beside the assembler that was named, then those in the folders.
+fn nvdisasm_places(assembler: Option<OsString>, folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let beside = assembler.and_then(|path| PathBuf::from(path).parent().map(Path::to_path_buf));
+    // The parent of a bare name such as `off` is the folder that the program happens to run in.
+    let beside = beside.filter(|folder| !folder.as_os_str().is_empty());
+    beside.into_iter().chain(folders).map(|folder| folder.join(program("nvdisasm"))).collect()
+}
+
+/// The name of a program's file.
+fn program(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// Whether the environment names an assembler, rather than leaving it to be found.
+pub fn names_ptxas() -> bool {
+    variable(PTXAS_VARIABLE).is_some()
+}
+
+/// Whether the driver keeps what it compiles in files: unless `CUDA_CACHE_DISABLE` forbids it, it does so in
+/// `CUDA_CACHE_PATH`, without that in the user's folder, which it makes when it compiles something first. From
+/// "CUDA environment variables" in the CUDA programming guide.
+pub fn driver_keeps_code() -> bool {
+    let usual = || match cfg!(windows) {
+        true => Some(PathBuf::from(variable("APPDATA")?).join("NVIDIA").join("ComputeCache")),
+        false => Some(PathBuf::from(variable("HOME")?).join(".nv").join("ComputeCache")),
+    };
+    let folder = variable("CUDA_CACHE_PATH").map(PathBuf::from).or_else(usual);
+    keeps_code(variable("CUDA_CACHE_DISABLE"), folder.as_deref())
+}
+
+fn keeps_code(disabled: Option<OsString>, folder: Option<&Path>) -> bool {
+    disabled.is_none_or(|value| value != "1") && folder.is_some_and(Path::is_dir)
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Reads a number of bytes, with `K`, `M` or `G` for powers of 1024. Case and outer spaces do not matter.
@@ -182,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn switches_are_on_or_off() {
+        assert_eq!((parse_switch("N", "1"), parse_switch("N", " 0 ")), (Ok(true), Ok(false)));
+        for text in ["", "yes", "2", "10", "true"] {
+            let error = parse_switch("NAME", text).expect_err(text).to_string();
+            assert!(error.contains("NAME") && error.contains("`0` or `1`"), "{error}");
+        }
+    }
+
+    #[test]
     fn sizes_have_units() {
         for (text, expected) in [("0", 0), (" 17 ", 17), ("3k", 3 << 10), ("500M", 500 << 20), ("2g", 2 << 30)] {
             assert_eq!(parse_size(text), Ok(expected), "{text}");
@@ -190,6 +295,33 @@ mod tests {
             let error = parse_size(text).expect_err(text).to_string();
             assert!(error.contains(CACHE_SIZE_VARIABLE) && error.contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn assemblers_are_named_or_in_folders() {
+        let folders = || ["/a", "/b"].map(PathBuf::from).into_iter();
+        assert_eq!(ptxas_places(Some("/c/other".into()), folders()), [PathBuf::from("/c/other")]);
+        assert_eq!(ptxas_places(Some("Off".into()), folders()), Vec::<PathBuf>::new());
+        let found = ptxas_places(None, folders());
+        assert!(found.len() == 2 && found[1].starts_with("/b"), "{found:?}");
+    }
+
+    #[test]
+    fn disassemblers_are_beside_the_assembler_or_in_folders() {
+        let places =
+            |named: Option<&str>| nvdisasm_places(named.map(OsString::from), [PathBuf::from("/a")].into_iter());
+        let file = |folder: &str| Path::new(folder).join(program("nvdisasm"));
+        assert_eq!(places(Some("/c/bin/ptxas")), [file("/c/bin"), file("/a")]);
+        assert_eq!((places(Some("off")), places(None)), (vec![file("/a")], vec![file("/a")]));
+    }
+
+    #[test]
+    fn drivers_keep_code_in_folders_that_are_there() {
+        let (here, nowhere) = (std::env::temp_dir(), PathBuf::from("/nowhere/ComputeCache"));
+        assert!(keeps_code(None, Some(&here)) && keeps_code(Some("0".into()), Some(&here)));
+        assert!(
+            !keeps_code(Some("1".into()), Some(&here)) && !keeps_code(None, Some(&nowhere)) && !keeps_code(None, None)
+        );
     }
 
     #[test]

@@ -127,3 +127,11 @@ fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
     }
     Ok(())
 }
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn launches_allocate_nothing_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    run_again(&Settings::default()).called("cuLaunchKernelEx", 400);
+}

@@ -547,3 +547,14 @@ fn an_error_that_nobody_takes_is_logged_once() -> Result<()> {
         Ok(())
     })
 }
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn memory_works_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    for (pools, allocates) in [(true, "cuMemAllocAsync"), (false, "cuMemAlloc_v2")] {
+        let run = run_again(&Settings { pools, ..Settings::default() });
+        run.called("cuMemcpyHtoDAsync_v2", 100).called("cuMemcpyDtoHAsync_v2", 500).called(allocates, 500);
+    }
+}

@@ -2,7 +2,11 @@
 
 use crate::tensor::layout::{Layout, Run, collapse};
 use crate::tensor::{TensorView, TensorViewMut};
+use tilewright::launch::GRID_LIMITS;
 use tilewright::{DType, Error, Result};
+
+/// The most programs along the second axis of a grid, and along the third.
+pub(crate) const MOST_PROGRAMS: usize = GRID_LIMITS[1] as usize;
 
 /// The error of an argument that does not fit: what it is, what is wrong with it, and what would be right.
 pub(crate) fn invalid(argument: &str, problem: impl Into<Box<str>>, hint: impl Into<Box<str>>) -> Error {

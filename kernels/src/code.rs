@@ -112,7 +112,8 @@ fn loops(sass: &str) -> Vec<Trip> {
             instructions: body.iter().filter(|line| line.contains("/*") && line.contains(';')).count(),
             wgmma: count("HGMMA"),
             mma: count("HMMA.") + count("DMMA"),
-            stores: count("STS"),
+            // Not those of `cp.async`.
+            stores: count("STS") - count("LDGSTS"),
             local: count("LDL") + count("STL"),
         };
         let inner = found.iter().any(|(other, _)| *other >= begin);
@@ -123,15 +124,27 @@ fn loops(sass: &str) -> Vec<Trip> {
     found.into_iter().map(|(_, trip)| trip).collect()
 }
 
+/// What a report says is not accessed 16 bytes at a time: buffers, and the bytes of their narrowest accesses.
+fn narrowest(report: &str) -> BTreeMap<&str, usize> {
+    let mut found = BTreeMap::new();
+    for (place, rest) in report.lines().filter_map(|line| line.split_once("` is accessed by ")) {
+        let buffer = place.rsplit('`').next().unwrap_or_default();
+        let bytes = rest.split(' ').next().and_then(|bytes| bytes.parse().ok());
+        let bytes: usize = bytes.unwrap_or_else(|| panic!("no number of bytes: {rest}"));
+        found.entry(buffer).and_modify(|known: &mut usize| *known = bytes.min(*known)).or_insert(bytes);
+    }
+    found
+}
+
 /// Asserts that a launch runs the variant without checks, that nothing is spilled, that a multiprocessor has registers
-/// for `warps` warps at once, and that memory is accessed 16 bytes at a time but for the buffers named in `narrow`.
+/// for `warps` warps at once, and that memory is accessed 16 bytes at a time but for the buffers named in `narrow`, whose
+/// narrowest access has just so many bytes.
 #[track_caller]
-pub(crate) fn check_launch(name: &str, kernel: Result<CompiledKernel, Error>, warps: usize, narrow: &[&str]) {
+pub(crate) fn check_launch(name: &str, kernel: Result<CompiledKernel, Error>, warps: usize, narrow: &[(&str, usize)]) {
     let kernel = kernel.unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(matches!(kernel.variant(), LaunchVariant::Fast), "{name}: {}", kernel.variant());
-    for line in kernel.report().lines().filter(|line| line.contains("is accessed by")) {
-        assert!(narrow.iter().any(|buffer| line.contains(&format!("`{buffer}`"))), "{name}: {line}");
-    }
+    let expected = BTreeMap::from_iter(narrow.iter().copied());
+    assert_eq!(narrowest(kernel.report()), expected, "{name}: what is narrow\n{}", kernel.report());
     let Some(assembled) = assemble(kernel.ptx(), "sm_90a") else { return };
     assert_eq!(assembled.spills, 0, "{name}: {}", assembled.log);
     // Registers are given to a warp by 8 a thread.

@@ -25,6 +25,7 @@
 //! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
 //! | [`products`] | matrix products with bias, activation and residual; of 8-bit floats with scales ([`fp8`](products::fp8)); with 4-bit, 8-bit and NF4 weights ([`quantised`](products::quantised)); mixtures of experts ([`grouped`](products::grouped)) |
 //! | [`general`] | copies and transposition; elementwise functions from expressions ([`elementwise!`]); reductions, extremes with their places and scans along any dimension; sorts, top-k, sampling; elements at indices, histograms; quantisation to 8 bits; convolutions and pooling |
+//! | [`tuning`] | finding configurations that are faster on a device than those that the library has |
 //! | [`sequence`] | selective scan (Mamba), state-space duality (Mamba-2), gated linear attention, with gradients; gated delta rule |
 
 pub mod attention;
@@ -35,6 +36,7 @@ pub mod rows;
 pub mod sequence;
 pub mod tensor;
 pub mod training;
+pub mod tuning;
 
 mod arguments;
 mod check;

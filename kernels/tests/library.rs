@@ -11,3 +11,4 @@ mod products;
 mod rows;
 mod sequence;
 mod training;
+mod tuning;

@@ -202,8 +202,13 @@ fn product(
     out
 }
 
-fn check_linear<T: Real>(cx: &Context, chunk: usize, reduction: Reduction) -> Result<(), Error> {
-    let (rows, hidden, classes) = (11, 20, 37);
+fn check_linear<T: Real>(
+    cx: &Context,
+    [hidden, classes]: [usize; 2],
+    chunk: usize,
+    reduction: Reduction,
+) -> Result<(), Error> {
+    let rows = 11;
     let mut random = Random::new(chunk as u64);
     let (x, x_reals) = random.tensor::<T, 2>(cx, [rows, hidden]);
     let (weight, weights) = random.tensor::<T, 2>(cx, [classes, hidden]);
@@ -257,10 +262,13 @@ fn check_linear<T: Real>(cx: &Context, chunk: usize, reduction: Reduction) -> Re
 #[test]
 fn linear_cross_entropy_in_chunks() {
     on_every_device(|cx| {
-        check_linear::<f32>(cx, 4, Reduction::Mean)?;
-        check_linear::<f32>(cx, 16, Reduction::None)?;
-        check_linear::<bf16>(cx, 3, Reduction::Mean)?;
-        check_linear::<f16>(cx, 11, Reduction::Sum)?;
+        check_linear::<f32>(cx, [20, 37], 4, Reduction::Mean)?;
+        check_linear::<f32>(cx, [20, 37], 16, Reduction::None)?;
+        check_linear::<bf16>(cx, [20, 37], 3, Reduction::Mean)?;
+        check_linear::<f16>(cx, [20, 37], 11, Reduction::Sum)?;
+        // Rows of whole units of 16 bytes, which the hardware copies.
+        check_linear::<bf16>(cx, [24, 40], 4, Reduction::Mean)?;
+        check_linear::<f16>(cx, [40, 48], 11, Reduction::Sum)?;
         let x = Tensor::<f32, 2>::zeros(cx.device(), [4, 5])?;
         let weight = Tensor::<f32, 2>::zeros(cx.device(), [3, 6])?;
         let targets = Tensor::<i32, 1>::zeros(cx.device(), [4])?;
@@ -268,6 +276,40 @@ fn linear_cross_entropy_in_chunks() {
             message(rows::linear_cross_entropy(cx, &x, &weight, &targets, CrossEntropy::default())),
             "`weight` has the shape [3, 6]; the other arguments ask for [3, 5]"
         );
+        Ok(())
+    });
+}
+
+/// What is too unlikely to be a number in f32 has no share in a divergence, and does not make it infinite.
+#[test]
+fn jsd_of_what_is_hardly_likely() {
+    on_every_device(|cx| {
+        let infinite = f32::NEG_INFINITY;
+        let log_q: Vec<f32> = vec![0.0, -86.0, -88.0, -100.0, -1000.0, infinite, -87.0, -200.0];
+        let log_p: Vec<f32> = vec![-88.0, -86.5, -87.0, -90.0, infinite, -1000.0, infinite, 0.0];
+        let shape = [1, log_q.len()];
+        let (x, y) = (Tensor::upload(cx.device(), &log_q, shape)?, Tensor::upload(cx.device(), &log_p, shape)?);
+        let upstream = Tensor::upload(cx.device(), &[1.0f32], [1])?;
+        for beta in [0.01, 0.5, 0.999] {
+            // Of q and p in one place: their parts of the divergence.
+            let part = |a: f64, log_a: f64, m: f64| if a > 0.0 { a * (log_a - m.ln()) } else { 0.0 };
+            let parts = log_q.iter().zip(&log_p).map(|(log_q, log_p)| {
+                let (log_q, log_p) = (f64::from(*log_q), f64::from(*log_p));
+                let (q, p) = (log_q.exp(), log_p.exp());
+                let m = beta * p + (1.0 - beta) * q;
+                ((1.0 - beta) * part(q, log_q, m), beta * part(p, log_p, m))
+            });
+            let (of_q, of_p): (Vec<f64>, Vec<f64>) = parts.unzip();
+            let want: f64 = of_q.iter().chain(&of_p).sum();
+            let step = 24.0 * (bound::<f32>(log_q.len()) + 8.0 * f32::STEP);
+            let got = rows::jsd(cx, &x, &y, beta, Reduction::Sum)?;
+            assert_close("jsd", &got.to_vec()?, &[want], |_, _| step);
+            let dx = rows::jsd_backward(cx, &x, &y, beta, Reduction::Sum, &upstream)?;
+            // What counts as zero is below 2^-126, times a logarithm below 1024.
+            let tiny = 2f64.powi(-116);
+            let size = |at: usize| f64::from(log_q[at]).exp() + f64::from(log_p[at]).exp();
+            assert_close("backward", &dx.to_vec()?, &of_q, |at, _| step * size(at) + tiny);
+        }
         Ok(())
     });
 }

@@ -6,11 +6,13 @@
 //! | [`attention`] | attention, from three passes over the keys to two groups of warps that take turns |
 //! | [`shipping`] | programs that take compiled kernels with them, and the cache on disk |
 //! | [`tuning`] | how a kernel gets the configuration that is fastest where it runs |
+//! | [`profiling`] | which kernels take how long, and lines of the source in NVIDIA's tools |
 //! | [`conformance`] | Triton's own tests of its language, and its functions beside ours |
 
 pub mod attention;
 #[doc = include_str!("conformance.md")]
 pub mod conformance {}
 pub mod matmul;
+pub mod profiling;
 pub mod shipping;
 pub mod tuning;

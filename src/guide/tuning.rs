@@ -8,7 +8,7 @@
 //!
 //! `#[kernel]` gives the constexprs a space with a method for each, of its type. Values of another type do not compile:
 //!
-//! ```compile_fail,E0271
+//! ```compile_fail,E0277
 //! # use tilewright::prelude::*;
 //! #[kernel]
 //! fn fill<const BLOCK: usize>(out: PtrMut<f32>) {
@@ -61,7 +61,8 @@
 //! 1. **Pruning.** Each configuration is bound and placed on all cores, without LLVM and without a GPU, in a few milliseconds.
 //!    Assertions that do not hold, too much shared memory, more registers than there are, and configurations that become the
 //!    same code as another are out. [`Tuner::plan`](crate::tune::Tuner::plan) does this alone; with
-//!    [`Tuner::target`](crate::tune::Tuner::target) for a GPU that you do not have.
+//!    [`Tuner::target`](crate::tune::Tuner::target) and
+//!    [`Tuner::multiprocessors`](crate::tune::Tuner::multiprocessors) for a GPU that you do not have.
 //! 2. **Order.** A cost model reads the placed kernel: operations, bytes, what hides what. It says what to try first, and
 //!    throws nothing away.
 //! 3. **Search.** Up to 64 configurations are all tried. Of more, the search learns along each axis what the model gets wrong,
@@ -77,7 +78,8 @@
 //!
 //! Buffers that a kernel writes begin each trial as they were before tuning, and end so: kernels that add to their output or
 //! work in place need nothing special. Work of several launches is tuned with
-//! [`Trial::run`](crate::launch::Trial::run), and then sees to that itself.
+//! [`Trial::run`](crate::launch::Trial::run): its launches are looked at before they are made, so that all of this holds for
+//! them, but what they write is left to the work. [`Trial::run_checked`](crate::launch::Trial::run_checked) looks at results.
 //!
 //! # Keeping
 //!
@@ -95,5 +97,8 @@
 //!
 //! Where a rule is better than a table, [`Tuned::heuristic`](crate::tune::Tuned::heuristic) takes a closure, and
 //! [`Tuned::or`](crate::tune::Tuned::or) one for the sizes that the table does not have.
+//!
+//! The functions of `tilewright-kernels` are tuned in the same way, and tables for them have the same form: its module
+//! `tuning` says how.
 //!
 //! `examples/08_tuning.rs` tunes a matrix product on whatever device there is.

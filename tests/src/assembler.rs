@@ -64,10 +64,14 @@ fn scratch_file() -> PathBuf {
 /// # Panics
 /// If nvdisasm refuses the code.
 pub fn disassemble(cubin: &[u8]) -> Option<String> {
+    nvdisasm(cubin, &["-c"])
+}
+
+fn nvdisasm(cubin: &[u8], options: &[&str]) -> Option<String> {
     let nvdisasm = find_nvdisasm()?;
     let path = scratch_file().with_extension("cubin");
     std::fs::write(&path, cubin).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let output = Command::new(nvdisasm).arg("-c").arg(&path).output();
+    let output = Command::new(nvdisasm).args(options).arg(&path).output();
     let _ = std::fs::remove_file(&path);
     let output = output.unwrap_or_else(|error| panic!("{}: {error}", nvdisasm.display()));
     assert!(output.status.success(), "nvdisasm refuses this code: {}", String::from_utf8_lossy(&output.stderr));
@@ -96,6 +100,7 @@ pub fn assemble_to(ptx: &str, architecture: &str) -> Option<(Assembled, Vec<u8>)
     let (source, cubin) = (base.with_extension("ptx"), base.with_extension("cubin"));
     std::fs::write(&source, ptx).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
     let output = Command::new(ptxas)
+        .args(ptx.contains("\t.loc\t").then_some("-lineinfo"))
         .args(["-v", "-O3", &format!("-arch={architecture}"), "-o"])
         .args([&cubin, &source])
         .output()
@@ -158,6 +163,37 @@ pub fn ptx_instructions(ptx: &str) -> usize {
         line.ends_with(';') && !line.starts_with('.')
     };
     ptx.lines().filter(|line| statement(line)).count()
+}
+
+/// The instructions of an assembled kernel with the places of the source that they are from, as `file:line`: that of the
+/// instruction, then those of the calls that inlined it. `None` where there is no nvdisasm.
+///
+/// # Panics
+/// If nvdisasm refuses the code.
+pub fn lines_of(cubin: &[u8]) -> Option<Vec<(String, Vec<String>)>> {
+    let text = nvdisasm(cubin, &["-c", "-gi"])?;
+    let (mut lines, mut places, mut in_places) = (Vec::new(), Vec::new(), false);
+    for line in text.lines().map(str::trim) {
+        if let Some(place) = line.strip_prefix("//## File ") {
+            if !in_places {
+                places.clear();
+            }
+            in_places = true;
+            let quoted: Vec<&str> = place.split('"').collect();
+            let number = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+            let first = |text: &str| number(text.split("inlined").next().unwrap_or_default());
+            for pair in quoted.chunks_exact(2).map(|pair| pair[1]).zip(quoted[2..].iter().step_by(2)) {
+                let place = format!("{}:{}", pair.0, first(pair.1));
+                if places.last() != Some(&place) {
+                    places.push(place);
+                }
+            }
+        } else if line.starts_with("/*") {
+            in_places = false;
+            lines.push((line.to_string(), places.clone()));
+        }
+    }
+    Some(lines)
 }
 
 #[cfg(test)]

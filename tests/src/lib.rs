@@ -46,6 +46,7 @@ pub mod devices;
 pub mod expect;
 pub mod factors;
 pub mod functions;
+pub mod lines;
 pub mod reference;
 pub mod rounding;
 pub mod samples;

@@ -23,4 +23,7 @@ fn flush_is_no_number() {}
 #[kernel(cluster = 2)]
 fn unknown() {}
 
+#[kernel(num_ctas = 2, maxnreg = 64)]
+fn of_triton() {}
+
 fn main() {}

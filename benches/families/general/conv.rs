@@ -5,7 +5,7 @@ use tilewright::prelude::*;
 use tilewright_bench::data::{Input, Output, Segment, Tolerance};
 use tilewright_bench::element::Element;
 use tilewright_bench::{Failure, Stage};
-use tilewright_kernels::general::{self, ConvConfig, Convolution};
+use tilewright_kernels::general::{self, ConvConfig, ConvWeightConfig, Convolution};
 
 /// Images, their height, which is their width, channels of the image and of the result; filters are 3 by 3.
 #[derive(Clone, Copy)]
@@ -146,6 +146,27 @@ pub fn backward_input(stage: &mut Stage) -> Result<(), Failure> {
     sizes.row("conv2d_backward_input").hold(stage, vec![&out], Vec::new(), library)
 }
 
+fn weight_configs() -> [ConvWeightConfig; 8] {
+    let tried = [
+        (64, 4, 4, 528),
+        (64, 4, 2, 1056),
+        (64, 4, 3, 264),
+        (64, 4, 3, 396),
+        (64, 4, 3, 792),
+        (64, 4, 3, 1056),
+        (128, 4, 2, 528),
+        (128, 8, 2, 396),
+    ];
+    tried.map(|(block_k, num_warps, num_stages, programs)| ConvWeightConfig {
+        block_m: 64,
+        block_n: 64,
+        block_k,
+        num_warps,
+        num_stages,
+        programs,
+    })
+}
+
 pub fn backward_weight(stage: &mut Stage) -> Result<(), Failure> {
     let (device, sizes) = (stage.device(), Size::of(stage));
     let Size { images, side, channels } = sizes;
@@ -179,6 +200,7 @@ pub fn backward_weight(stage: &mut Stage) -> Result<(), Failure> {
         let convolution = Convolution::default().padding(SAME);
         out.give(general::conv2d_backward_weight(cx, x, dy, sizes.filters(), convolution)?.into_buffer());
         Ok(())
-    });
+    })
+    .tried(f16::ELEMENT, &[images * side * side, channels, channels], &weight_configs());
     sizes.row("conv2d_backward_weight").hold(stage, vec![&out], Vec::new(), library)
 }

@@ -9,7 +9,7 @@ use tilewright_bench::element::Element;
 use tilewright_bench::shape::Matrix;
 use tilewright_bench::{Contender, Contest, Failure, How, Stage};
 use tilewright_kernels::TensorView;
-use tilewright_kernels::general::{self, Extreme, Order, Sampling};
+use tilewright_kernels::general::{self, Extreme, Order, Sampling, SortDigitsConfig};
 
 /// The device's copy: what other rates are compared with.
 pub fn copy(stage: &mut Stage) -> Result<(), Failure> {
@@ -89,6 +89,13 @@ pub fn sort(stage: &mut Stage) -> Result<(), Failure> {
             places.give(at.into_buffer());
             Ok(())
         });
+        let library = if matrix.columns > 16_384 {
+            let tried = [(4096, 16), (2048, 16), (2048, 4), (1024, 4), (1024, 8)];
+            let configs = tried.map(|(block, num_warps)| SortDigitsConfig { block, num_warps });
+            library.tried(f32::ELEMENT, &[matrix.rows, matrix.columns], &configs)
+        } else {
+            library
+        };
         // Elements are read and written, and so are the places.
         let row = Row::moving("sort", matrix, f32::NAME, 12 * matrix.len());
         row.hold(stage, vec![&places], Vec::new(), library)?;

@@ -2,4 +2,5 @@
 
 pub mod fp8;
 pub mod int4;
+pub mod matmul;
 pub mod moe;

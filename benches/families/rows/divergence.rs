@@ -14,8 +14,9 @@ fn matrix(stage: &Stage) -> Matrix {
     stage.either(Matrix::new(8192, 32_000), Matrix::new(4, 96))
 }
 
-fn configs() -> [DivergenceConfig; 4] {
-    [(4096, 8), (2048, 4), (2048, 8), (8192, 16)].map(|(block, num_warps)| DivergenceConfig { block, num_warps })
+fn configs() -> [DivergenceConfig; 6] {
+    [(4096, 8), (2048, 4), (2048, 8), (8192, 16), (1024, 4), (4096, 16)]
+        .map(|(block, num_warps)| DivergenceConfig { block, num_warps })
 }
 
 /// Logarithms of probabilities.

@@ -20,8 +20,8 @@ fn indices(count: usize, entries: usize) -> Vec<i32> {
     (0..count as u64).map(|i| (((i * 2_654_435_761) >> 7) % entries as u64) as i32).collect()
 }
 
-fn configs() -> [EmbeddingConfig; 4] {
-    let tried = [(1, 4096, 8), (1, 2048, 4), (4, 1024, 8), (2, 1024, 4)];
+fn configs() -> [EmbeddingConfig; 6] {
+    let tried = [(1, 4096, 8), (1, 2048, 4), (1, 1024, 4), (1, 512, 4), (1, 2048, 16), (1, 4096, 16)];
     tried.map(|(rows, block, num_warps)| EmbeddingConfig { rows, block, num_warps })
 }
 

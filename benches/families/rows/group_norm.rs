@@ -43,7 +43,7 @@ impl Size {
 
     fn library<'a>(self, library: Library<'a>) -> Library<'a> {
         let sizes = [self.samples * self.groups, self.channels / self.groups, self.inner];
-        let tried = [(8, 512, 8), (16, 512, 16), (16, 512, 32), (4, 512, 8), (8, 512, 4)];
+        let tried = [(16, 512, 8), (16, 512, 16), (16, 512, 32), (4, 512, 8), (8, 512, 4)];
         let configs = tried.map(|(channels, block, num_warps)| GroupNormConfig { channels, block, num_warps });
         library.tried(bf16::ELEMENT, &sizes, &configs)
     }

@@ -6,6 +6,7 @@ mod even;
 pub mod ladder;
 mod pointer;
 mod reading;
+pub mod search;
 mod split;
 mod tile;
 

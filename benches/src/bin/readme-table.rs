@@ -3,14 +3,14 @@
 //! ```text
 //! cargo run -p tilewright-bench --bin readme-table
 //! ```
-//! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv`, `results/matmul.csv`, `results/ladder.csv`
-//! and `results/attention_ladder.csv`; writes `results/bandwidth.md`, `results/matmul.md`, `results/ladder.md` and
-//! `results/attention_ladder.md`, plots beside them, the README between its markers, and the tables of `tilewright::guide`.
+//! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv`, `results/matmul.csv`,
+//! `results/attention.csv`, `results/ladder.csv` and `results/attention_ladder.csv`; writes `results/bandwidth.md`,
+//! `results/matmul.md`, `results/attention.md`, `results/ladder.md` and `results/attention_ladder.md`, plots beside them, the README between its markers, and the tables of `tilewright::guide`.
 
 use std::path::Path;
 
 use tilewright_bench::report::{self, Row};
-use tilewright_bench::{Failure, Outcome, attention_ladder, plot, product};
+use tilewright_bench::{Failure, Outcome, attention_ladder, attention_page, plot, product};
 
 const BEGIN: &str = "<!-- figures -->";
 const END: &str = "<!-- /figures -->";
@@ -128,6 +128,9 @@ fn main() -> Result<(), Failure> {
     if folder.join("ladder.csv").exists() {
         let rates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/guide/matmul/rates.md");
         std::fs::write(rates, product::ladder::page(&folder)?)?;
+    }
+    if folder.join(attention_page::RESULTS).exists() {
+        std::fs::write(folder.join("attention.md"), attention_page::page(&folder)?)?;
     }
     if folder.join(attention_ladder::RESULTS).exists() {
         let rates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/guide/attention/rates.md");

@@ -2,7 +2,7 @@
 
 use super::{Row, rows};
 use crate::record::Record;
-use crate::{Failure, Outcome, report};
+use crate::{Failure, Outcome, attention_page, report};
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,7 +107,7 @@ fn of_products(groups: &mut Vec<Group>, text: &str) {
 /// The rows of all results in a folder, and of these records.
 pub fn all(folder: &Path, records: &[Record]) -> Vec<Group> {
     let mut groups = Vec::new();
-    for names in [["bandwidth.csv", "pytorch.csv"], ["attention.csv", "attention_peers.csv"]] {
+    for names in [&["bandwidth.csv", "pytorch.csv"][..], &[attention_page::RESULTS]] {
         let texts = names.iter().filter_map(|name| std::fs::read_to_string(folder.join(name)).ok());
         let outcomes: Vec<Outcome> = texts.flat_map(|text| report::parse(&text).1).collect();
         of_outcomes(&mut groups, &outcomes);

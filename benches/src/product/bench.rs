@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use tilewright::bench::nvml::{self, Nvml, Sample};
 use tilewright::prelude::*;
 
 use super::check::{Contest, wait};
@@ -12,12 +13,9 @@ use super::outcome::{self, Outcome};
 use super::peers::Peers;
 use super::{Contender, Factor, Launch, Operands, Product};
 use crate::look::Look;
-use crate::nvml::{Nvml, Sample};
 use crate::stage::Mode;
 use crate::{Failure, How, median, report, without_compiler};
 
-/// Bytes written between runs: more than five times the H100's L2 cache.
-const FLUSH_BYTES: usize = 256 << 20;
 /// A configuration that takes this much longer than the best so far is not tried again.
 const HOPELESS: f64 = 1.5;
 
@@ -62,7 +60,8 @@ pub struct Bench {
     skip: Vec<String>,
     effort: Effort,
     seed: u64,
-    flush: Option<Buffer<u8>>,
+    /// Measures, where that is wanted.
+    measure: Option<tilewright::bench::Bench>,
     peers: Option<Peers>,
     nvml: Option<Nvml>,
     started: Instant,
@@ -101,7 +100,8 @@ impl Bench {
             None => now,
         };
         println!("seed {seed}");
-        let nvml = if timed { Nvml::open().map_err(|why| println!("clocks are unknown: {why}")).ok() } else { None };
+        let nvml =
+            if timed { Nvml::of(device).map_err(|why| println!("clocks are unknown: {why}")).ok() } else { None };
         Ok(Bench {
             page,
             device: device.clone(),
@@ -109,7 +109,7 @@ impl Bench {
             skip: report::argument("--skip").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default(),
             effort,
             seed,
-            flush: if timed { Some(device.zeros(FLUSH_BYTES)?) } else { None },
+            measure: if timed { Some(tilewright::bench::Bench::new(device)?) } else { None },
             peers: if timed { Peers::open(device)? } else { None },
             nvml,
             started: Instant::now(),
@@ -315,17 +315,12 @@ impl Bench {
         let [a, b] = contest.data.pair(Kind::Normal).views(&contest.product)?;
         let mut out = contest.out.borrow_mut();
         let mut operands = Operands { a, b, c: out.as_view_mut() };
-        if let Some(flush) = &mut self.flush {
-            flush.fill(0)?;
-        }
-        let stream = self.device.default_stream();
-        let start = stream.record()?;
-        launch(&How::Launch(&self.device), &mut operands)?;
-        let end = stream.record()?;
+        let measure = self.measure.as_mut().ok_or("nothing is measured in this mode")?;
+        let run = measure.once(|| -> Result<(), Failure> { launch(&How::Launch(&self.device), &mut operands) })?;
         // While it runs: at its end the clock would be another.
         let sample = self.nvml.as_ref().map(Nvml::sample).unwrap_or_default();
-        wait(&end, "a configuration that was right before")?;
-        Ok((start.elapsed_ms(&end)?, sample))
+        wait(run.end(), "a configuration that was right before")?;
+        Ok((run.ms()?, sample))
     }
 
     /// Runs the best of all in turns, each round beginning with another.
@@ -340,7 +335,7 @@ impl Bench {
                 let finalist = &mut finalists[which];
                 let (ms, sample) = self.run(contest, &mut finalist.launch)?;
                 let (group, product, name) = (contest.product.group.name(), &contest.product, finalist.name);
-                let (clock, reasons) = (sample.clock, crate::nvml::reasons(sample.reasons));
+                let (clock, reasons) = (sample.clock, nvml::reasons(sample.reasons));
                 let _ = writeln!(self.rounds, "{group},{product},{},{name},{round},{ms:.5},{clock},{reasons}", T::NAME);
                 finalist.times.push(ms);
                 finalist.samples.push(sample);
@@ -427,7 +422,7 @@ fn outcomes<T: Factor>(product: &Product, finalists: &[Finalist<'_, T>]) -> Vec<
                 to_cublas: against(cublas, 1.0),
                 to_read: against(read, read.map_or(f64::NAN, |r| bytes(f) / bytes(r))),
                 clock: median(&mut clocks),
-                reasons: crate::nvml::reasons(f.samples.iter().fold(0, |all, s| all | s.reasons)),
+                reasons: nvml::reasons(f.samples.iter().fold(0, |all, s| all | s.reasons)),
                 error: f.error,
             }
         })

@@ -1,7 +1,7 @@
 //! The ladder: what each step from a naive kernel to the fastest changes in the code, and what it gains.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plotters::prelude::*;
 use tilewright::launch::CompiledKernel;
@@ -71,6 +71,14 @@ impl Code {
             registers: number(" registers per thread")?,
             spilled: number_before(report, " bytes of them spilled").unwrap_or(0),
         })
+    }
+
+    /// Those of a file with the lines of [`csv`].
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn all(file: &Path) -> Result<Vec<Code>, String> {
+        Ok(read(file)?.lines().skip(1).filter_map(Code::parse).collect())
     }
 
     /// Of a line of [`csv`].
@@ -214,12 +222,8 @@ pub(crate) fn draw(
 /// # Errors
 /// If there are no results, or a file cannot be written.
 pub fn page(folder: &Path) -> Result<String, Failure> {
-    let read = |name: &str| {
-        let file: PathBuf = folder.join(name);
-        std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))
-    };
-    let (notes, outcomes) = outcome::parse(&read("ladder.csv")?);
-    let code: Vec<Code> = read(CODE)?.lines().skip(1).filter_map(Code::parse).collect();
+    let (notes, outcomes) = outcome::parse(&read(&folder.join("ladder.csv"))?);
+    let code = Code::all(&folder.join(CODE))?;
     let rows = outcome::rows(&outcomes);
     let (Some(table), Some(main)) = (table(&rows, &code), of(&rows, MAIN)) else {
         return Err(format!("ladder.csv has no product of {MAIN}").into());
@@ -228,16 +232,30 @@ pub fn page(folder: &Path) -> Result<String, Failure> {
     let cublas = main.named("cublas").map(|o| ("cuBLAS", o.tflops));
     let highest = main.all.iter().map(|o| o.tflops).fold(0.0, f64::max);
     draw("f16, M = N = K = 8192", &rungs, cublas, highest, &folder.join("ladder.svg"))?;
-    let mut page = String::from("# The ladder of matrix products\n\n");
-    page += "TFLOP/s of f16 products, medians of interleaved rounds. The gain is over the rung before; the part of \
-             cuBLAS is that of the largest product. What each rung is says the documentation, in \
-             `tilewright::guide::matmul`.\n\n";
-    for note in &notes {
-        let _ = writeln!(page, "- {note}");
-    }
-    let _ = write!(page, "\n{table}\n![ladder.svg](ladder.svg)\n");
-    std::fs::write(folder.join("ladder.md"), page)?;
+    let head = "# The ladder of matrix products\n\n\
+         TFLOP/s of f16 products, medians of interleaved rounds. The gain is over the rung before; the part of \
+         cuBLAS is that of the largest product. What each rung is says the documentation, in \
+         `tilewright::guide::matmul`.";
+    save(&folder.join("ladder.md"), head, &notes, &table)?;
     Ok(table)
+}
+
+/// The text of a file.
+pub(crate) fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Writes the page of a ladder, with the picture of its name.
+pub(crate) fn save(page: &Path, head: &str, notes: &[String], table: &str) -> Result<(), Failure> {
+    let mut text = format!("{head}\n\n");
+    for note in notes {
+        let _ = writeln!(text, "- {note}");
+    }
+    let picture = page.with_extension("svg");
+    let picture = picture.file_name().unwrap_or_default().to_string_lossy();
+    let _ = write!(text, "\n{table}\n![{picture}]({picture})\n");
+    std::fs::write(page, text)?;
+    Ok(())
 }
 
 #[cfg(test)]

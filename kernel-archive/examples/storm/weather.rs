@@ -1,6 +1,10 @@
 //! What the processes of a storm do, and what is seen to afterwards.
 
+#[path = "../../../kernel-runtime/src/tune/random.rs"]
+mod random;
+
 use kernel_archive::{Cache, Key, Reader};
+use random::Random;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -10,6 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// About half of all entries fit, so that some are always removed.
 const LIMIT: u64 = 2 << 20;
 const KEYS: u64 = 128;
+
+/// Of so many that were started last one is killed.
+const YOUNG: usize = 8;
 
 /// How many processes run at once, and for how long.
 pub struct Storm {
@@ -47,29 +54,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A generator of random numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-}
-
 fn key(number: u64) -> Key {
-    let mut random = Random(number);
+    let mut random = Random::new(number);
     let words = [(); 4].map(|()| random.next().to_le_bytes());
     Key(std::array::from_fn(|index| words[index / 8][index % 8]))
 }
 
 /// What is kept under a key: up to 64 KiB that nothing else is.
 fn entry(number: u64) -> Vec<u8> {
-    let mut random = Random(!number);
-    let words = random.next() % (8 << 10);
+    let mut random = Random::new(!number);
+    let words = random.below(8 << 10);
     (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 
@@ -79,7 +73,7 @@ pub fn child(folder: &Path, seed: u64) -> ExitCode {
         eprintln!("the folder cannot be opened");
         return ExitCode::FAILURE;
     };
-    let (mut random, start, mut hits, mut written) = (Random(seed), Instant::now(), 0, 0);
+    let (mut random, start, mut hits, mut written) = (Random::new(seed), Instant::now(), 0, 0);
     while start.elapsed() < Duration::from_millis(300) {
         let number = random.next() % KEYS;
         match cache.get(key(number)) {
@@ -108,7 +102,7 @@ pub fn child(folder: &Path, seed: u64) -> ExitCode {
 /// Lets processes come and go, and looks at what they leave.
 pub fn storm(storm: &Storm, folder: &Path, child: &dyn Fn(u64) -> Command) -> Outcome {
     let (mut outcome, mut running) = (Outcome::default(), Vec::<Child>::new());
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let start = Instant::now();
     while start.elapsed() < storm.time {
         while running.len() < storm.processes {
@@ -118,24 +112,18 @@ pub fn storm(storm: &Storm, folder: &Path, child: &dyn Fn(u64) -> Command) -> Ou
                 Err(error) => outcome.wrong.push(format!("a process cannot be started: {error}")),
             }
             outcome.started += 1;
-        }
-        // A third is killed wherever it is.
-        for _ in 0..storm.processes / 3 {
-            // One of the younger ones, which has not ended yet.
-            let young = running.len() as u64 / 2 + 1;
-            let index = running.len() - 1 - (random.next() % young) as usize;
-            let mut process = running.swap_remove(index);
-            std::thread::sleep(Duration::from_micros(random.next() % 2000));
-            let ended = process.try_wait().ok().flatten().is_some();
-            if ended {
-                finish(process, &mut outcome);
-            } else {
-                let _ = process.kill();
-                let _ = process.wait();
-                outcome.killed += 1;
-            }
-            if running.is_empty() {
-                break;
+            // A third is killed wherever it is: one of the youngest, which has not ended yet.
+            if random.next().is_multiple_of(3) && !running.is_empty() {
+                std::thread::sleep(Duration::from_micros(random.next() % 2000));
+                let young = running.len().min(YOUNG);
+                let mut process = running.swap_remove(running.len() - 1 - random.below(young));
+                if process.try_wait().ok().flatten().is_some() {
+                    finish(process, &mut outcome);
+                } else {
+                    let _ = process.kill();
+                    let _ = process.wait();
+                    outcome.killed += 1;
+                }
             }
         }
         let (ended, others) = running.into_iter().partition(|_| random.next().is_multiple_of(2));

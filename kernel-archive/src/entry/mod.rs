@@ -1,7 +1,9 @@
 //! A compiled variant as it is written down: what a launch needs of it, and texts to look at.
 //!
 //! ```text
-//! length of the head u32, head (postcard), length of the texts u32, texts (postcard, then LZ4)
+//! length of the head u32, head (postcard)
+//! length of the texts u32, length of what follows u32, texts (postcard, then LZ4)
+//! number of machine codes u32, for each: its length u32, its bytes
 //! ```
 //!
 //! The encoding is that of the types below, in the order of their fields; whoever changes them changes
@@ -15,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ArchiveError;
 use crate::identity::Identity;
+use crate::machine::Machine;
 
-/// The most bytes of texts that are read: what says more is damaged.
-const MOST_TEXT: usize = 256 << 20;
+/// The most bytes of texts or of machine code that are read: what says more is damaged.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A variant of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +29,8 @@ pub struct Entry {
     pub head: Head,
     /// Its texts.
     pub texts: Texts,
+    /// Machine code of its PTX, for the GPUs that it was made for.
+    pub machine: Vec<Machine>,
 }
 
 /// What is read of an entry first.
@@ -158,11 +163,19 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
     let head = postcard::to_allocvec(&entry.head).unwrap_or_default();
     let texts = postcard::to_allocvec(&entry.texts).unwrap_or_default();
     let packed = lz4_flex::block::compress(&texts);
-    let mut bytes = Vec::with_capacity(8 + head.len() + packed.len());
+    let machine: Vec<Vec<u8>> = entry.machine.iter().map(Machine::encode).collect();
+    let lengths: usize = machine.iter().map(|bytes| 4 + bytes.len()).sum();
+    let mut bytes = Vec::with_capacity(16 + head.len() + packed.len() + lengths);
     bytes.extend((head.len() as u32).to_le_bytes());
     bytes.extend(head);
     bytes.extend((texts.len() as u32).to_le_bytes());
+    bytes.extend((packed.len() as u32).to_le_bytes());
     bytes.extend(packed);
+    bytes.extend((machine.len() as u32).to_le_bytes());
+    for one in machine {
+        bytes.extend((one.len() as u32).to_le_bytes());
+        bytes.extend(one);
+    }
     bytes
 }
 
@@ -172,13 +185,27 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
 /// [`ArchiveError::Damaged`] if this is none.
 pub fn decode(bytes: &[u8]) -> Result<Entry, ArchiveError> {
     let (head, rest) = split_head(bytes)?;
-    let (length, packed) = split_length(rest)?;
-    if length > MOST_TEXT {
+    let (length, rest) = split_length(rest)?;
+    let (packed, rest) = split_part(rest)?;
+    let texts = unpack(packed, length)?;
+    let (texts, left) = postcard::take_from_bytes(&texts).map_err(|_| ArchiveError::Damaged)?;
+    let (count, mut rest) = split_length(rest)?;
+    let mut machine = Vec::new();
+    for _ in 0..count {
+        let (one, others) = split_part(rest)?;
+        machine.push(Machine::decode(one)?);
+        rest = others;
+    }
+    if left.is_empty() && rest.is_empty() { Ok(Entry { head, texts, machine }) } else { Err(ArchiveError::Damaged) }
+}
+
+/// What LZ4 has packed, of which the length is known.
+pub(crate) fn unpack(packed: &[u8], length: usize) -> Result<Vec<u8>, ArchiveError> {
+    if length > MOST_BYTES {
         return Err(ArchiveError::Damaged);
     }
-    let texts = lz4_flex::block::decompress(packed, length).map_err(|_| ArchiveError::Damaged)?;
-    let (texts, left) = postcard::take_from_bytes(&texts).map_err(|_| ArchiveError::Damaged)?;
-    if left.is_empty() { Ok(Entry { head, texts }) } else { Err(ArchiveError::Damaged) }
+    let bytes = lz4_flex::block::decompress(packed, length).map_err(|_| ArchiveError::Damaged)?;
+    if bytes.len() == length { Ok(bytes) } else { Err(ArchiveError::Damaged) }
 }
 
 /// Reads what comes before the texts of an entry.
@@ -190,13 +217,18 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head, ArchiveError> {
 }
 
 fn split_head(bytes: &[u8]) -> Result<(Head, &[u8]), ArchiveError> {
-    let (length, rest) = split_length(bytes)?;
-    let (head, rest) = rest.split_at_checked(length).ok_or(ArchiveError::Damaged)?;
+    let (head, rest) = split_part(bytes)?;
     let (head, left): (Head, _) = postcard::take_from_bytes(head).map_err(|_| ArchiveError::Damaged)?;
     if left.is_empty() && head.code.is_sound() { Ok((head, rest)) } else { Err(ArchiveError::Damaged) }
 }
 
-fn split_length(bytes: &[u8]) -> Result<(usize, &[u8]), ArchiveError> {
+/// What comes behind a length, and what comes behind that.
+pub(crate) fn split_part(bytes: &[u8]) -> Result<(&[u8], &[u8]), ArchiveError> {
+    let (length, rest) = split_length(bytes)?;
+    rest.split_at_checked(length).ok_or(ArchiveError::Damaged)
+}
+
+pub(crate) fn split_length(bytes: &[u8]) -> Result<(usize, &[u8]), ArchiveError> {
     let (length, rest) = bytes.split_first_chunk().ok_or(ArchiveError::Damaged)?;
     Ok((u32::from_le_bytes(*length) as usize, rest))
 }

@@ -66,7 +66,8 @@ pub(crate) fn sample() -> Entry {
     let texts = Texts { ptx, bound_ir: "kernel add".into(), report: "nothing".into() };
     let options =
         nvidia::Options { disabled_passes: vec!["unroll".into()], delays: Some(7), ..nvidia::Options::default() };
-    Entry { head: Head { identity: identity(), maker, options, code }, texts }
+    let machine = vec![crate::machine::tests::sample(); 2];
+    Entry { head: Head { identity: identity(), maker, options, code }, texts, machine }
 }
 
 #[test]

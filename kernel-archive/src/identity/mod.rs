@@ -46,6 +46,8 @@ pub struct Options {
     pub dependent_launch: bool,
     /// The seed of random delays.
     pub delays: Option<u64>,
+    /// Whether the code says which lines it is from. The hash of the tile IR is then one with places.
+    pub line_info: bool,
     /// The tensors that the kernel makes of which nothing is taken for granted, a bit each.
     pub rough_tensors: u32,
 }
@@ -195,13 +197,15 @@ impl fmt::Display for Identity {
         }
         write!(f, "({})", list(self.constants.iter().map(i64::to_string).collect()))?;
         write!(f, " for {}: [{}]", self.target, list(self.params.iter().map(Param::to_string).collect()))?;
-        let Options { num_warps, num_stages, max_registers, dependent_launch, delays, rough_tensors } = self.options;
+        let Options { num_warps, num_stages, max_registers, dependent_launch, delays, line_info, rough_tensors } =
+            self.options;
         for (name, value) in [("warps", num_warps), ("stages", num_stages), ("registers", max_registers)] {
             value.map_or(Ok(()), |value| write!(f, ", {value} {name}"))?;
         }
         for (is_so, word) in [
             (dependent_launch, "dependent"),
             (delays.is_some(), "with delays"),
+            (line_info, "with lines"),
             (rough_tensors != 0, "rough tensors"),
             (!self.safe, "unsafe"),
             (self.checks == Checks::EveryAccess, "checked"),

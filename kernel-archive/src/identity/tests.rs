@@ -45,6 +45,7 @@ fn others() -> Vec<Identity> {
     with(&|it| it.options.max_registers = Some(4));
     with(&|it| it.options.dependent_launch = true);
     with(&|it| it.options.delays = Some(0));
+    with(&|it| it.options.line_info = true);
     with(&|it| it.options.rough_tensors = 1);
     with(&|it| it.safe = false);
     with(&|it| it.checks = Checks::EveryAccess);

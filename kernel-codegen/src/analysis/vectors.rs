@@ -1,12 +1,15 @@
 //! How threads access tiles of global memory: which registers go together in one instruction.
 //!
 //! A thread's registers are gathered into vectors that are contiguous in memory, as wide as the pointers' contiguity,
-//! their alignment and the constancy of the mask allow, up to 16 bytes. Elements of atomics go one by one.
+//! their alignment and the constancy of the mask allow, up to 16 bytes. Elements of atomics go one by one, but for floats that
+//! are added where nobody asks what was there.
 
-use kernel_core::ir::{DType, Func, Operation, ValueId};
+use kernel_core::ir::{AtomicOp, DType, Func, MemOrder, MemoryOp, Op, Operation, ValueId};
 use kernel_core::layout::{LayoutDim, LayoutError, LinearLayout, SharedAccess, shared_access};
+use kernel_core::target::Target;
 
 use super::axis::AxisAnalysis;
+use super::control::is_used;
 use crate::report::Narrow;
 
 /// Bits of the widest access of a thread.
@@ -87,6 +90,21 @@ impl Vectors {
         Ok(Copy { vectors, access, offsets })
     }
 
+    /// Those of a read-modify-write: vectors of floats, where the target adds them, else elements.
+    pub(crate) fn of_rmw(func: &Func, axis: &AxisAnalysis, operation: &Operation, target: Target) -> Vectors {
+        let (pointer, mask) = (operation.operands[0], operation.operands.get(2).copied());
+        if adds_floats(func, operation, target) {
+            let vectors = Vectors::at(func, axis, pointer, mask);
+            let held_once = |layout: &LinearLayout| layout.remove_broadcast_registers().remove.is_identity();
+            if vectors.width == 1 {
+                return Vectors { narrow: vectors.narrow, ..Vectors::of_atomic(func, pointer) };
+            } else if layout_of(func, pointer).is_some_and(held_once) {
+                return vectors;
+            }
+        }
+        Vectors::of_atomic(func, pointer)
+    }
+
     /// Those of an atomic operation at `pointer`: an element that several registers hold changes
     /// once.
     pub(crate) fn of_atomic(func: &Func, pointer: ValueId) -> Vectors {
@@ -98,6 +116,23 @@ impl Vectors {
             None => Vectors::single(0..1, None),
         }
     }
+}
+
+/// Whether an operation adds floats to memory that the target can add in vectors: those of up to 32 bits, where nobody asks
+/// what was there, and nothing that follows waits for the addition.
+pub(crate) fn adds_floats(func: &Func, operation: &Operation, target: Target) -> bool {
+    let Op::Memory(MemoryOp::AtomicRmw { op: AtomicOp::Add, order, .. }) = operation.op else { return false };
+    let is_float = matches!(element_dtype(func, operation.operands[0]), Some(DType::F32 | DType::F16 | DType::BF16));
+    target.has_vector_atomics()
+        && is_float
+        && matches!(order, MemOrder::Relaxed | MemOrder::Release)
+        && operation.results.iter().all(|&old| !is_used(func, old))
+}
+
+/// Whether a kernel adds vectors of floats to memory.
+pub(crate) fn adds_vectors(func: &Func, axis: &AxisAnalysis, target: Target) -> bool {
+    let adds = |operation: &Operation| adds_floats(func, operation, target);
+    func.ops.iter().any(|operation| adds(operation) && Vectors::of_rmw(func, axis, operation, target).width > 1)
 }
 
 /// How a thread copies a tile to shared memory.

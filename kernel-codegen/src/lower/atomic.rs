@@ -1,5 +1,10 @@
 //! Atomic read-modify-write operations, element by element, as inline PTX with their order and scope (LLVM drops
-//! the order of `atomicrmw`).
+//! the order of `atomicrmw`). Floats that are added where nobody asks what was there go in vectors, where the target adds
+//! them:
+//!
+//! ```text
+//! @$5 red.relaxed.gpu.global.add.v4.f32 [$0], {$1,$2,$3,$4};
+//! ```
 //!
 //! A program's atomic orders the accesses of the whole program, not of one thread: a release is preceded by a barrier
 //! of all threads, an acquire followed by one. Threads that hold copies of an element leave it to one of them;
@@ -36,7 +41,35 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         };
         let mask = operation.operands.get(2).copied();
+        let vectors = Vectors::of_rmw(self.func, self.axis, operation, self.target);
+        if vectors.width > 1 {
+            self.add_vectors(operation, &vectors, &format!("red{how}.add"));
+            return Ok(());
+        }
         self.atomic(operation, &method, &operation.operands[1..2], mask)
+    }
+
+    /// Adds vectors of floats. Nobody uses the result.
+    fn add_vectors(&mut self, operation: &Operation, vectors: &Vectors, instruction: &str) {
+        let (pointer, value) = (operation.operands[0], operation.operands[1]);
+        let dtype = self.dtype(pointer);
+        let owner = self.owner(self.layout(pointer));
+        let (pointers, values) = (self.registers(pointer), self.registers(value));
+        let masks = operation.operands.get(2).map(|&mask| self.registers(mask));
+        for group in &vectors.groups {
+            let first = group[0] as usize;
+            let predicate = self.predicate(masks.as_ref().map(|masks| masks[first]), owner);
+            let elements: Vec<Value> = group.iter().map(|&register| values[register as usize]).collect();
+            let words = Words::new(memory_bits(dtype), group.len() as u32);
+            let kind = match (dtype, words.count) {
+                (DType::F32, count) => format!(".v{count}.f32"),
+                (_, 1) => format!(".noftz.{dtype}x2"),
+                (_, count) => format!(".noftz.v{count}.{dtype}x2"),
+            };
+            self.store_vector(&format!("{instruction}{kind}"), "l", pointers[first], predicate, &elements, words);
+        }
+        let old = self.element_type(operation.results[0]).const_zero();
+        self.set(operation.results[0], vec![old; self.register_count(operation.results[0])]);
     }
 
     pub(super) fn atomic_cas(&mut self, operation: &Operation, order: MemOrder, scope: MemScope) -> Result<()> {

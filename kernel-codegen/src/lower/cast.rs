@@ -48,6 +48,27 @@ impl<'ctx> Ir<'ctx> {
         values.chunks(2).flat_map(narrow).collect()
     }
 
+    /// Whether 8-bit floats are converted two at a time: one instruction gives a pair of f16.
+    pub(super) fn widens_in_pairs(&self, from: DType, to: DType) -> bool {
+        from.is_fp8() && self.has_f8_conversions && to.is_float() && !to.is_fp8() && to != DType::F64
+    }
+
+    /// The 8-bit floats of a tile in a wider dtype. Neighbours, which mostly lie in one word, are converted together.
+    pub(super) fn widen_pairs(&self, values: &[Value<'ctx>], from: DType, to: DType) -> Vec<Value<'ctx>> {
+        let widen = |pair: &[Value<'ctx>]| match pair {
+            [_, _] => {
+                let halves = self.widen_f8_pair(pair, from);
+                let wide = |half: &Value<'ctx>| match to {
+                    DType::F16 => *half,
+                    _ => self.cast(DType::F32, to, self.widen(self.float(*half)).into()),
+                };
+                halves.iter().map(wide).collect()
+            }
+            others => others.iter().map(|&value| self.cast(from, to, value)).collect::<Vec<_>>(),
+        };
+        values.chunks(2).flat_map(widen).collect()
+    }
+
     fn int_to_int(&self, value: IntValue<'ctx>, from: DType, to: DType) -> IntValue<'ctx> {
         match to {
             DType::Bool => self.icmp(IntPredicate::NE, value, value.get_type().const_zero()),

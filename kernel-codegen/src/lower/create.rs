@@ -30,11 +30,10 @@ impl<'ctx> Lower<'_, 'ctx> {
                 let additive = form.is_additive();
                 let thread = self.form(&form.thread);
                 let Some(lo) = lo.as_const() else { return Err(self.malformed(operation)) };
-                let lo = self.ir.i32(lo as i32);
-                let coordinate = |&constant: &u32| {
-                    let constant = self.ir.i32(constant as i32);
-                    let own = if additive { self.ir.add(thread, constant) } else { self.ir.xor(thread, constant) };
-                    self.ir.add(own, lo).into()
+                let (ir, lo) = (&self.ir, lo as i32);
+                let coordinate = |&constant: &u32| match (additive, constant as i32) {
+                    (true, constant) => ir.add(thread, ir.i32(constant.wrapping_add(lo))).into(),
+                    (false, constant) => ir.add(ir.xor(thread, ir.i32(constant)), ir.i32(lo)).into(),
                 };
                 form.registers.iter().map(coordinate).collect()
             }

@@ -34,7 +34,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         if self.in_words[result.index()]
             && let ElementwiseOp::Binary { op } = op
-            && let Some(registers) = self.in_words(*op, dtype, contract, &operands)
+            && let Some(registers) =
+                self.in_words(*op, dtype, contract, &operands).or_else(|| self.in_one(*op, operation))
         {
             self.set(result, registers);
             return Ok(());
@@ -62,8 +63,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, and
-    /// quotients by one divisor.
+    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, 8-bit floats that
+    /// are widened in pairs, and quotients by one divisor.
     fn whole_tile(
         &self,
         op: &ElementwiseOp,
@@ -75,6 +76,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         match (op, operands) {
             (ElementwiseOp::Cast { .. }, [values]) if ir.narrows_in_pairs(dtype, to) => {
                 Some(ir.narrow_pairs(values, to))
+            }
+            (ElementwiseOp::Cast { .. }, [values]) if ir.widens_in_pairs(dtype, to) => {
+                Some(ir.widen_pairs(values, dtype, to))
             }
             (ElementwiseOp::Binary { op: BinaryOp::Div }, [values, divisors])
                 if matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
@@ -293,8 +297,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let signed = dtype.is_signed_int();
         let count = || ir.and(b, b.get_type().const_int(u64::from(dtype.bits() - 1), false));
         match op {
+            BinaryOp::Add if self.addresses_beside_sums => ir.sum(a, b),
             BinaryOp::Add => ir.add(a, b),
             BinaryOp::Sub => ir.sub(a, b),
+            BinaryOp::Mul if self.addresses_beside_sums => ir.product(a, b),
             BinaryOp::Mul => ir.mul(a, b),
             BinaryOp::Div => {
                 let quotient = ir.divide(a, ir.safe_divisor(a, b, signed), signed);

@@ -9,7 +9,7 @@ use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::{FloatValue, IntValue};
 
 use super::intrinsics::Intrinsic;
-use super::ir::Ir;
+use super::ir::{Ir, Value};
 
 /// The NaN that conversions make, of both formats.
 const NAN: u64 = 0x7f;
@@ -79,6 +79,14 @@ impl<'ctx> Ir<'ctx> {
         let scaled = self.fmul(self.f32_bits(placed), self.f32(power(127 - format.bias)));
         let is_nan = self.icmp(IntPredicate::EQ, magnitude, self.i32(NAN as i32));
         self.float(self.select(is_nan, self.f32(f64::NAN).into(), scaled.into()))
+    }
+
+    /// The f16 with the values of two 8-bit floats, where there are instructions.
+    pub(super) fn widen_f8_pair(&self, bytes: &[Value<'ctx>], dtype: DType) -> Vec<Value<'ctx>> {
+        let word = self.bitcast(self.vector(bytes), self.int_type(16));
+        let assembly = format!("cvt.rn.f16x2.{}x2 $0, $1;", Format::of(dtype).name);
+        let pair = self.asm(&[self.int_type(32).into()], &assembly, "=r,h", &[word], AsmEffects::Pure);
+        self.elements(self.bitcast(self.int(pair[0]), self.context.f16_type().vec_type(2)), 2)
     }
 
     /// The 8-bit float nearest to an f32.

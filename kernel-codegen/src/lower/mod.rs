@@ -28,6 +28,7 @@ mod held_factors;
 mod inline_ptx;
 mod intrinsics;
 mod ir;
+mod lines;
 mod map;
 mod math;
 mod mbarrier;
@@ -40,6 +41,7 @@ mod scan;
 mod shape;
 mod shared;
 mod sort;
+mod terms;
 mod tiles;
 mod tma;
 mod views;
@@ -74,6 +76,7 @@ use crate::analysis::undef_lanes::undef_lanes;
 use crate::analysis::vectors::element_dtype;
 use crate::analysis::warp_groups::{Group, block_warps};
 use crate::error::CodegenError;
+use crate::lines::Origin;
 use kernel_core::backend::Site;
 use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::backend::nvidia::Options;
@@ -85,6 +88,8 @@ use checks::Sticky;
 use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
+use lines::Lines;
+pub(crate) use views::view_bits;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -96,6 +101,8 @@ pub(crate) struct Lowered<'ctx> {
     pub(crate) block_warps: u32,
     pub(crate) abi: Vec<AbiParam>,
     pub(crate) sites: Vec<Site>,
+    /// What the names of files in line information stand for, see [`crate::lines`].
+    pub(crate) origins: Vec<Origin>,
 }
 
 /// Lowers a placed kernel.
@@ -127,6 +134,7 @@ pub(crate) fn lower<'ctx>(
         block_warps: lower.block_warps,
         abi: lower.abi,
         sites: lower.checks.sites,
+        origins: lower.lines.map_or_else(Vec::new, Lines::origins),
         module: lower.ir.module,
     })
 }
@@ -211,12 +219,16 @@ struct Lower<'a, 'ctx> {
     in_words: Vec<bool>,
     /// Whether the kernel allocates shared memory.
     allocates: bool,
+    /// Whether addresses live beside the sums of products ([`terms`]).
+    addresses_beside_sums: bool,
     /// Whether the kernel may begin before the launches before it have ended.
     begins_early: bool,
     /// The places of the exchanges that the operation is still to make.
     exchanges: std::vec::IntoIter<SharedRange>,
     abi: Vec<AbiParam>,
     checks: Checks<'ctx>,
+    /// Which lines instructions are from, if that is asked for.
+    lines: Option<Lines<'ctx>>,
 }
 
 impl<'a, 'ctx> Lower<'a, 'ctx> {
@@ -234,6 +246,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
         let exit = ir.context.append_basic_block(function, "exit");
+        let lines = options.line_info.is_some().then(|| Lines::new(&ir, function, func));
         ir.builder.position_at_end(entry);
         let thread = ir.call(Intrinsic::ThreadIdX, &[], &[]).map_or(ir.i32(0), |value| ir.int(value));
         let lane = ir.and(thread, ir.i32(WARP_SIZE as i32 - 1));
@@ -263,10 +276,12 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             unseen: undef_lanes(func),
             in_words: words::factors(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
+            addresses_beside_sums: terms::addresses_beside_sums(func),
             begins_early: begins_early(func),
             exchanges: Vec::new().into_iter(),
             abi,
             checks: Checks::default(),
+            lines,
         };
         lower.declare_banks();
         lower.bind_parameters();
@@ -287,7 +302,11 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn operation(&mut self, id: OpId) -> Result<()> {
         let (func, operation) = (self.func, self.func.op(id));
         let outer = std::mem::replace(&mut self.exchanges, operation.shared.clone().into_iter());
+        let place = self.lines.as_mut().map(|lines| lines.enter(&self.ir, operation.span));
         self.emit(operation).map_err(|error| error.at(self.func, operation.span))?;
+        if let (Some(lines), Some(place)) = (&mut self.lines, place) {
+            lines.leave(&self.ir, place);
+        }
         let left = std::mem::replace(&mut self.exchanges, outer);
         if left.len() > 0 && !operation.op.allocates_shared() {
             self.ir.bug(format!("`{}` has a place for an exchange that it does not make", operation.op.mnemonic()));

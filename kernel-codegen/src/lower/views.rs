@@ -19,7 +19,8 @@ use super::{Lower, Result};
 use crate::analysis::allocation::slots;
 use crate::error::CodegenError;
 
-fn view_bits(func: &Func, view: ValueId) -> u32 {
+/// Bits of an element of a view, as shared memory holds it.
+pub(crate) fn view_bits(func: &Func, view: ValueId) -> u32 {
     match func.ty(view).elem {
         Elem::Shared(dt) => dt.known().map_or(32, memory_bits),
         Elem::Data(_) | Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => 32,

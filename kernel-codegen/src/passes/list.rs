@@ -191,7 +191,7 @@ pub fn pass_names() -> Vec<&'static str> {
 pub(crate) fn placed(kernel: Bound, unit: &Unit) -> Result<Placed, CodegenError> {
     let func = kernel.into_func();
     let axis = AxisAnalysis::new(&func);
-    let func = place::place(func, &axis, unit.options.num_warps)?;
+    let func = place::place(func, &axis, unit.target, unit.options.num_warps)?;
     let not_placed = "the kernel that placement leaves is not placed";
     Placed::new(func).map_err(|func| CodegenError::internal(&func, Span::UNKNOWN, PLACE, not_placed))
 }

@@ -30,10 +30,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::walk;
-use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
+use kernel_core::ir::{ControlOp, DType, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Blocked, LayoutDim, LinearLayout, WARP_SIZE};
 
 use super::Placement;
+use crate::analysis::vectors::adds_floats;
 use crate::error::CodegenError;
 
 /// The widest access of one thread, in bytes.
@@ -133,9 +134,11 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
     let bytes = param.and_then(|p| func.pointee_dt(p)).and_then(|dt| dt.known()).map_or(1, |d| d.bytes());
     let limit = (MAX_ACCESS_BYTES / u64::from(bytes)).max(1);
     let fastest = order.first().copied().unwrap_or(0);
+    let adds_vectors = adds_floats(func, func.op(op), placement.target);
     let mask = match kind {
         MemoryOp::Load { .. } => operands.get(1),
         MemoryOp::Store { .. } => operands.get(2),
+        MemoryOp::AtomicRmw { .. } if adds_vectors => operands.get(2),
         MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => {
             None
         }
@@ -145,14 +148,15 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
     let equal = mask.map_or(u64::MAX, |&mask| placement.axis.mask_run(func, mask, fastest));
     let run = match kind {
         MemoryOp::Load { .. } | MemoryOp::Store { .. } => placement.axis.pointer_run(func, pointer, fastest).min(equal),
-        // Atomics move one element at a time, and neighbouring lanes should meet in one sector.
+        MemoryOp::AtomicRmw { .. } if adds_vectors => placement.axis.pointer_run(func, pointer, fastest).min(equal),
+        // Others move one element at a time, and neighbouring lanes should meet in one sector.
         MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => 1,
     };
     let shape = func.tile_shape(pointer);
     let numel: u64 = shape.iter().map(|&dim| u64::from(dim)).product();
     let threads = u64::from(placement.num_warps * WARP_SIZE);
     let vector = run.min(limit).min((numel / threads).max(1)) as u32;
-    let is_store = matches!(kind, MemoryOp::Store { .. });
+    let is_store = adds_vectors || matches!(kind, MemoryOp::Store { .. });
     let factor = placement.factors.alone.contains(&op).then_some(vector);
     TileAccess { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes, factor }
 }
@@ -179,6 +183,17 @@ pub(super) fn suits(placement: &Placement<'_>, op: OpId, layout: LayoutId) -> bo
     let (used, sectors) = sectors_of(placement.table.get(layout), fastest, bytes);
     let (best_used, best_sectors) = sectors_of(placement.table.get(access), fastest, bytes);
     2 * used * best_sectors >= best_used * sectors
+}
+
+/// The bytes of the vectors in which a thread has what an operation loads in a layout, as memory has them.
+pub(super) fn vector_bytes(placement: &Placement<'_>, op: OpId, layout: LayoutId) -> u32 {
+    let func = placement.func;
+    let operation = func.op(op);
+    let order = placement.axis.order(func, operation.operands[0]);
+    let fastest = order.first().copied().unwrap_or(0);
+    let bytes = func.ty(operation.results[0]).dtype().map_or(1, DType::bytes);
+    let limit = MAX_ACCESS_BYTES as u32 / bytes.min(16);
+    placement.table.get(layout).vectors(LayoutDim::Axis(fastest), limit).width * bytes
 }
 
 /// The bytes that the lanes of a warp access together, and the sectors in which they lie.

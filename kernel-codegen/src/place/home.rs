@@ -26,6 +26,12 @@ pub(super) fn region(p: &mut Placement<'_>, region: RegionId) -> Result<()> {
 fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let func = p.func;
     let operation = func.op(id);
+    if let [result] = operation.results[..]
+        && let Some(&layout) = p.unpacked.get(&result)
+    {
+        p.homes[result.index()] = Home::At(layout);
+        return Ok(());
+    }
     let home = match &operation.op {
         Op::Create(_) => Home::Rematerialise,
         Op::Elementwise(op) => {

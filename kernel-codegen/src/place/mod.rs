@@ -14,7 +14,8 @@
 //!    Loads, atomics, reductions and loop-carried values are the anchors; arithmetic inherits the layout of its
 //!    first operand that has one.
 //!    The accumulator of a matrix product has the layout of the instruction that it carries ([`product`]), and a loop
-//!    that carries it carries it in that layout.
+//!    that carries it carries it in that layout. What a factor of `mma.sync` is unpacked from is computed in the layouts in
+//!    which it stays in its threads ([`unpacked`]).
 //! 3. [`demand`], backwards: every user says in which layout it needs its operands. A value that is cheap to
 //!    compute (made by `arange`, `splat`, constants, and integer arithmetic, comparisons, pointer arithmetic on
 //!    such) is computed anew in each layout that is asked for; others are converted once per layout.
@@ -43,13 +44,14 @@ mod product;
 mod rewrite;
 mod tile;
 pub(crate) mod transfer;
+mod unpacked;
 
 use std::collections::BTreeMap;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Def, Func, LayoutId, LayoutTable, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
-use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS};
+use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS, Target};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
@@ -87,6 +89,7 @@ impl Table {
 struct Placement<'f> {
     func: &'f Func,
     axis: &'f AxisAnalysis,
+    target: Target,
     num_warps: u32,
     factors: Factors,
     table: Table,
@@ -96,6 +99,8 @@ struct Placement<'f> {
     chosen: Vec<Option<LayoutId>>,
     /// The layouts of the operands of a matrix product or an operation on whole tiles, by operation.
     products: BTreeMap<OpId, Vec<LayoutId>>,
+    /// Where values are computed that become factors of products in their own threads.
+    unpacked: BTreeMap<ValueId, LayoutId>,
     /// Per value.
     homes: Vec<Home>,
     /// Per value, the layouts asked for, the first first.
@@ -147,25 +152,28 @@ impl Placement<'_> {
     }
 }
 
-/// Gives every tile of a bound kernel a layout for `num_warps` warps. Matrix products have their instructions.
+/// Gives every tile of a bound kernel a layout for `num_warps` warps of a target. Matrix products have their instructions.
 ///
 /// # Errors
 /// If a tile has a dimension that is not a power of two, or too many elements.
-pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<Func, CodegenError> {
+pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: u32) -> Result<Func, CodegenError> {
     check_shapes(&func, num_warps)?;
     let mut placement = Placement {
         func: &func,
         axis,
+        target,
         num_warps,
         factors: Factors::of(&func),
         table: Table::default(),
         access: vec![None; func.ops.len()],
         chosen: vec![None; func.ops.len()],
         products: BTreeMap::new(),
+        unpacked: BTreeMap::new(),
         homes: vec![Home::Rematerialise; func.values.len()],
         demands: vec![Vec::new(); func.values.len()],
     };
     coalesce::choose(&mut placement)?;
+    unpacked::choose(&mut placement)?;
     home::region(&mut placement, func.body)?;
     demand::region(&mut placement, func.body)?;
     let Placement { table, chosen, products, homes, demands, .. } = placement;

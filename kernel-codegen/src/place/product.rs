@@ -28,11 +28,7 @@ pub(super) fn home(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let instruction = by.ok_or_else(|| unfit("a matrix product has no instruction"))?;
     let kind = problem.kind().ok_or_else(|| unfit("no matrix instruction multiplies these factors"));
     let layouts = match instruction {
-        DotInstruction::Mma => {
-            let rows = is_chained(p, id);
-            let layouts = p.layout(id, problem.mma_layouts(kind?, p.num_warps, rows))?;
-            layouts.map(|layout| p.table.intern(&layout))
-        }
+        DotInstruction::Mma => mma(p, id)?,
         DotInstruction::Wgmma { columns } => {
             let warps = problem.group_warps(p.num_warps);
             let sum = p.layout(id, problem.wgmma_layout(columns, warps))?;
@@ -55,6 +51,19 @@ pub(super) fn home(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     p.products.insert(id, layouts.to_vec());
     p.homes[operation.results[0].index()] = Home::At(layouts[2]);
     Ok(())
+}
+
+/// The layouts of the factors and the sum of a product by `mma.sync`.
+pub(super) fn mma(p: &mut Placement<'_>, id: OpId) -> Result<[LayoutId; 3]> {
+    let operation = p.func.op(id);
+    let problem = Problem::of(p.func, operation);
+    let Some((kind, problem)) = problem.and_then(|problem| Some((problem.kind()?, problem))) else {
+        let what = "no matrix instruction multiplies these factors";
+        return Err(CodegenError::internal(p.func, operation.span, "place", what));
+    };
+    let rows = is_chained(p, id);
+    let layouts = p.layout(id, problem.mma_layouts(kind, p.num_warps, rows))?;
+    Ok(layouts.map(|layout| p.table.intern(&layout)))
 }
 
 /// Backwards: wants the operands where they were decided to be.

@@ -9,7 +9,8 @@ use kernel_core::layout::Conversion;
 use kernel_core::target::Target;
 
 use super::{
-    AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report, StayReport, TensorReport, WaitReport,
+    AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report, SharedReport, StayReport, TensorReport,
+    WaitReport, shared,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Route, Threads};
@@ -67,6 +68,7 @@ impl Reported {
             target: self.target,
             classes: HashMap::new(),
             accesses: Vec::new(),
+            shared: Vec::new(),
             conversions: Vec::new(),
         };
         for known in &self.notes.accesses {
@@ -87,6 +89,7 @@ impl Reported {
             usage: None,
             accesses: seen.accesses,
             promises: self.notes.promises.clone(),
+            shared: seen.shared,
             conversions: seen.conversions,
             loops: self.notes.loops.clone(),
             tensors: tensors(func),
@@ -117,11 +120,13 @@ struct Collect<'f> {
     target: Target,
     classes: HashMap<(Span, AccessKind, ParamId), Class>,
     accesses: Vec<AccessReport>,
+    shared: Vec<SharedReport>,
     conversions: Vec<ConversionReport>,
 }
 
 impl Collect<'_> {
     fn operation(&mut self, operation: &Operation) {
+        self.shared.extend(shared::accesses(self.func, self.target, operation));
         if let Some(load) = view::Load::of(operation) {
             let vectors = Vectors::at(self.func, &self.axis, load.pointer, load.mask);
             self.by_threads(operation, AccessKind::Load, &vectors, (load.pointer, load.mask));
@@ -129,7 +134,7 @@ impl Collect<'_> {
             let vectors = Vectors::at(self.func, &self.axis, store.pointer, store.mask);
             self.by_threads(operation, AccessKind::Store, &vectors, (store.pointer, store.mask));
         } else if let Some(atomic) = view::AtomicRmw::of(operation) {
-            let vectors = Vectors::of_atomic(self.func, atomic.pointer);
+            let vectors = Vectors::of_rmw(self.func, &self.axis, operation, self.target);
             self.by_threads(operation, AccessKind::Atomic, &vectors, (atomic.pointer, atomic.mask));
         } else if let Some(atomic) = view::AtomicCas::of(operation) {
             let vectors = Vectors::of_atomic(self.func, atomic.pointer);

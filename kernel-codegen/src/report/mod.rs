@@ -39,6 +39,7 @@
 
 mod collect;
 mod reasons;
+mod shared;
 
 use std::fmt;
 
@@ -47,6 +48,7 @@ use kernel_core::ir::{Files, LayoutId, ParamId, Span};
 
 pub(crate) use collect::{Notes, Reported};
 pub use reasons::{Narrow, StayReport, WaitReport};
+pub use shared::SharedReport;
 
 use crate::checks::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
@@ -168,6 +170,8 @@ pub struct Report {
     pub accesses: Vec<AccessReport>,
     /// Every hint and assertion of a safe kernel, and why it holds.
     pub promises: Vec<Promise>,
+    /// Every access of threads to tiles in shared memory, in program order. The text does not have them.
+    pub shared: Vec<SharedReport>,
     /// Every conversion between layouts.
     pub conversions: Vec<ConversionReport>,
     /// The loops that asked to be pipelined, or that multiply matrices.

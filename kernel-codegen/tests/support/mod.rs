@@ -25,6 +25,24 @@ pub fn kernel(text: &str) -> Bound {
     Bound::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
 }
 
+/// The lines of a kernel that make `%matrix_at`, the addresses of all elements of a matrix in row-major order, from the name of
+/// its parameter and two tiles of `i32` with the numbers of its rows and columns: what they are called, and how many there are.
+pub fn addresses(matrix: &str, (row, rows): (&str, usize), (column, columns): (&str, usize)) -> String {
+    let (shape, tall) = (format!("[{rows}, {columns}]"), format!("[{rows}, 1]"));
+    format!(
+        "  %{matrix}_width: i32 = const {columns}
+  %{matrix}_widths: i32{tall} = splat %{matrix}_width
+  %{matrix}_row: i32{tall} = expand_dims %{row} {{axis = 1}}
+  %{matrix}_first: i32{tall} = mul %{matrix}_row, %{matrix}_widths
+  %{matrix}_firsts: i32{shape} = broadcast %{matrix}_first
+  %{matrix}_column: i32[1, {columns}] = expand_dims %{column} {{axis = 0}}
+  %{matrix}_columns: i32{shape} = broadcast %{matrix}_column
+  %{matrix}_offsets: i32{shape} = add %{matrix}_firsts, %{matrix}_columns
+  %{matrix}_start: *{matrix}{shape} = splat %{matrix}
+  %{matrix}_at: *{matrix}{shape} = add_ptr %{matrix}_start, %{matrix}_offsets"
+    )
+}
+
 /// A layout in the text form.
 pub fn layout_text(layout: &LinearLayout) -> String {
     let ins = layout.ins().map(|(dim, _)| {

@@ -170,7 +170,8 @@ impl Dim {
         Dim::from_terms(terms)
     }
 
-    /// `self / other`, truncating. Exact where every coefficient divides; otherwise an opaque atom.
+    /// `self / other`, truncating. Exact where every coefficient divides, or where `other` is a product that is a factor of
+    /// every term; otherwise an opaque atom.
     pub fn div(&self, other: &Dim) -> Result<Dim, DimError> {
         match (self, other) {
             (_, Dim::Const(0)) => return Err(DimError::DivisionByZero),
@@ -185,7 +186,24 @@ impl Dim {
             }
             _ => {}
         }
+        if let Some(quotient) = self.without_factor(other) {
+            return Dim::from_terms(quotient);
+        }
         Ok(Dim::atom(Atom::Div(self.clone(), other.clone())))
+    }
+
+    /// The terms of `self / other`, where `other` is a product of symbols, `2 * B`, that is a factor of every term.
+    fn without_factor(&self, other: &Dim) -> Option<Vec<(Vec<Atom>, i64)>> {
+        let (Dim::Poly(own), Dim::Poly(factor)) = (self, other) else { return None };
+        let [(factors, divisor)] = factor.terms.as_slice() else { return None };
+        let quotient = |(atoms, coefficient): &(Vec<Atom>, i64)| {
+            let mut rest = atoms.clone();
+            for atom in factors {
+                rest.remove(rest.iter().position(|own| own == atom)?);
+            }
+            (coefficient.checked_rem(*divisor)? == 0).then(|| (rest, coefficient / divisor))
+        };
+        own.terms.iter().map(quotient).collect()
     }
 
     /// `self % other`, with the sign of `self`.
@@ -401,6 +419,23 @@ mod tests {
         assert_eq!(below.substitute(&|_| Dim::Const(0)), Err(DimError::Overflow));
         assert_eq!(one.shl(&Dim::Const(62)), Ok(Dim::Const(1 << 62)));
         assert_eq!([63, 64, -1].map(|count| one.shl(&Dim::Const(count))), [const { Err(DimError::Overflow) }; 3]);
+    }
+
+    #[test]
+    fn products_are_divided_by_their_factors() {
+        let two_b = p(1).mul(&Dim::Const(2)).unwrap();
+        let quotient = p(0).div(&two_b).unwrap();
+        let whole = quotient.mul(&two_b).unwrap();
+        assert_eq!(whole.div(&two_b), Ok(quotient.clone()));
+        assert_eq!(whole.div(&p(1)), quotient.mul(&Dim::Const(2)));
+        assert_eq!(whole.div(&quotient), Ok(two_b.clone()));
+        let sum = whole.add(&p(1).mul(&p(2)).unwrap()).unwrap();
+        assert_eq!(sum.div(&p(1)), quotient.mul(&Dim::Const(2)).unwrap().add(&p(2)));
+        // What is no factor of each term, with its coefficient, divides nothing.
+        for (dividend, divisor) in [(sum.add(&Dim::Const(1)).unwrap(), p(1)), (p(1), two_b.clone()), (sum, two_b)] {
+            let quotient = dividend.div(&divisor).unwrap();
+            assert!(matches!(quotient.terms().as_slice(), [(atoms, 1)] if matches!(atoms.as_slice(), [Atom::Div(..)])));
+        }
     }
 
     #[test]

@@ -32,7 +32,9 @@ mod help;
 mod jumps;
 #[path = "../../src/launcher/mod.rs"]
 mod launcher;
-#[path = "../../src/lints.rs"]
+#[path = "../../src/libdevice.rs"]
+mod libdevice;
+#[path = "../../src/lints/mod.rs"]
 mod lints;
 #[path = "../../src/lower/mod.rs"]
 mod lower;

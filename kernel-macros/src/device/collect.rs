@@ -22,11 +22,12 @@ use crate::source_range::bare;
 use crate::{ops, spellings};
 
 /// Names that are spelled out for methods, but that functions of one's own usually have.
-const FREE: [&str; 5] = ["relu", "silu", "swish", "gelu", "mean"];
+const FREE: [&str; 11] =
+    ["relu", "silu", "swish", "gelu", "mean", "add", "sub", "mul", "remainder", "condition", "swizzle2d"];
 
 /// Where paths lead that people write from habit.
-const FOREIGN: [&str; 11] =
-    ["tl", "triton", "libdevice", "torch", "np", "numpy", "math", "cuda", "std", "core", "tilewright"];
+const FOREIGN: [&str; 12] =
+    ["tl", "triton", "libdevice", "target_info", "torch", "np", "numpy", "math", "cuda", "std", "core", "tilewright"];
 
 /// A path as text, by which the calls of a body are told apart.
 pub fn path_text(path: &Path) -> String {

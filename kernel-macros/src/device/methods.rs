@@ -31,7 +31,7 @@ use crate::launcher::{self, Body};
 use crate::signature::{KernelItem, strip};
 use crate::source::Source;
 use crate::source_range::SourceRange;
-use crate::typeck::{Checks, namesakes};
+use crate::typeck::Checks;
 use crate::{lints, parse_errors, typeck};
 
 /// How a method takes its struct.
@@ -355,7 +355,7 @@ fn check(
         checked.export(&found, krate);
         let blocks = launcher::unsafe_blocks(&found.unsafe_blocks);
         let lints = lints::device_function(&function, functions);
-        let asked = namesakes::asked(&found.equations, &found.constants);
+        let asked = &found.asked;
         checked.checks.extend(quote! {
             #[allow(dead_code, non_snake_case)]
             const _: () = { #blocks #lints #asked };

@@ -38,7 +38,6 @@ use crate::signature::KernelItem;
 use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
-use crate::typeck::namesakes;
 use crate::{expand, guard, launcher, lints, parse_errors, typeck};
 
 /// Functions that a body calls, with their bundles.
@@ -108,7 +107,7 @@ impl State {
             };
         }
         let path = self.pending.remove(0);
-        let (name, krate) = (macro_path(&path), self.krate());
+        let (name, krate) = (invoked(&path), self.krate());
         let owner = Ident::new(if self.owner == Owner::Kernel { "kernel" } else { "device" }, Span::call_site());
         let (attr, item, pending) = (self.attr, self.item, self.pending);
         let (paths, bundles): (Vec<Path>, Vec<TokenStream>) = self.found.into_iter().unzip();
@@ -123,6 +122,60 @@ impl State {
     fn krate(&self) -> TokenStream {
         krate(&self.attr)
     }
+}
+
+/// Macros that are in scope everywhere.
+const EVERYWHERE: [&str; 40] = [
+    "assert",
+    "assert_eq",
+    "assert_ne",
+    "cfg",
+    "column",
+    "compile_error",
+    "concat",
+    "dbg",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "env",
+    "eprint",
+    "eprintln",
+    "file",
+    "format",
+    "format_args",
+    "include",
+    "include_bytes",
+    "include_str",
+    "is_x86_feature_detected",
+    "line",
+    "matches",
+    "module_path",
+    "option_env",
+    "panic",
+    "print",
+    "println",
+    "stringify",
+    "thread_local",
+    "todo",
+    "try",
+    "unimplemented",
+    "unreachable",
+    "vec",
+    "write",
+    "writeln",
+    "concat_bytes",
+    "concat_idents",
+    "trace_macros",
+];
+
+/// The macro that a path names.
+///
+/// A name alone is not enough where a macro of Rust has it too: that of a function, which a macro has made, may not take its
+/// place.
+fn invoked(path: &Path) -> TokenStream {
+    let named = macro_path(path);
+    let everywhere = path.get_ident().is_some_and(|name| EVERYWHERE.iter().any(|known| name == known));
+    if everywhere { quote!(self::#named) } else { named }
 }
 
 fn krate(attr: &TokenStream) -> TokenStream {
@@ -300,7 +353,7 @@ fn finish_read(
         }
         if errors.list().len() == before && !function.is_struct {
             let lints = lints::device_function(&function, &functions);
-            let asked = namesakes::asked(&found.equations, &found.constants);
+            let asked = &found.asked;
             checks = quote! {
                 #[allow(dead_code, non_snake_case)]
                 const _: () = { #blocks #lints #asked };

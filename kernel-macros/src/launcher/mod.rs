@@ -39,7 +39,7 @@ pub struct Body {
     pub scalars: Vec<(TokenStream, TokenStream)>,
     /// `unsafe` blocks.
     pub unsafe_blocks: Vec<UnsafeBlock>,
-    /// What rustc is asked about constants in shapes.
+    /// What rustc is asked about constants, as items.
     pub asked: TokenStream,
     /// Whether the code depends on the number of warps.
     pub asks_for_warps: bool,

@@ -6,17 +6,19 @@
 //! pub struct AddSpace(tilewright::tune::Space<AddConsts>);
 //!
 //! impl AddSpace {
-//!     pub fn BLOCK(self, values: impl IntoIterator<Item = usize>) -> Self { .. }
-//!     pub fn num_warps(self, values: impl IntoIterator<Item = u32>) -> Self { .. }
+//!     pub fn BLOCK(self, values: impl tilewright::tune::Values<usize>) -> Self { .. }
+//!     pub fn num_warps(self, values: impl tilewright::tune::Values<u32>) -> Self { .. }
 //!     pub fn where_(self, holds: impl Fn(&Config<AddConsts>) -> bool + Send + Sync + 'static) -> Self { .. }
 //! }
 //!
 //! impl AddConsts { pub fn space() -> AddSpace { .. } }
 //! ```
+//!
+//! What a method takes stands at the constexpr, or at the kernel's name for an option: there rustc says what it wanted.
 
 use kernel_core::ir::ConstTy;
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 
 use super::Launcher;
@@ -144,9 +146,10 @@ impl Launcher<'_> {
         let values = Ident::new("values", Span::mixed_site());
         let consts = self.signature.consts().enumerate().map(|(index, (name, _, ty))| {
             let doc = format!("The values of the constexpr `{}`.", name.unraw());
+            let taken = self.values_of(ty, name.span());
             quote! {
                 #[doc = #doc]
-                pub fn #name(self, #values: impl ::core::iter::IntoIterator<Item = #ty>) -> Self {
+                pub fn #name(self, #values: #taken) -> Self {
                     let each = |value: #ty| value as ::core::primitive::i64;
                     let values = ::core::iter::IntoIterator::into_iter(#values);
                     #space(self.0.constexpr(#index, ::core::iter::Iterator::map(values, each)))
@@ -156,17 +159,21 @@ impl Launcher<'_> {
         let is_constexpr = |option: &str| self.signature.consts().any(|(name, ..)| name == option);
         let options = OPTIONS.iter().filter(|option| !is_constexpr(option)).map(|option| {
             let doc = format!("The values of the option `{option}`.");
-            let option = Ident::new(option, Span::mixed_site());
+            let option = Ident::new(option, self.signature.ident.span());
+            let taken = self.values_of(&quote!(::core::primitive::u32), option.span());
             quote! {
                 #[doc = #doc]
-                pub fn #option(
-                    self,
-                    #values: impl ::core::iter::IntoIterator<Item = ::core::primitive::u32>,
-                ) -> Self {
+                pub fn #option(self, #values: #taken) -> Self {
                     #space(self.0.#option(#values))
                 }
             }
         });
         quote!(#(#consts)* #(#options)*)
+    }
+
+    /// `impl tilewright::tune::Values<usize>`
+    fn values_of(&self, ty: &TokenStream, span: Span) -> TokenStream {
+        let krate = self.krate_at(span);
+        quote_spanned!(span=> impl #krate::tune::Values<#ty>)
     }
 }

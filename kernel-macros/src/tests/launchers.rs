@@ -47,9 +47,9 @@ fn a_space_has_a_method_for_each_constexpr_and_option() {
         "impl :: tilewright :: launch :: Constexprs for AddRowsConsts { type Values = [:: core :: primitive :: i64 ; 2usize] ;",
         "& [\"BLOCK\" , \"FLAG\"]",
         "pub struct AddRowsSpace (:: tilewright :: tune :: Space < AddRowsConsts >) ;",
-        "pub fn BLOCK (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: usize >) -> Self",
-        "pub fn FLAG (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: bool >) -> Self",
-        "pub fn num_stages (self , values : impl :: core :: iter :: IntoIterator < Item = :: core :: primitive :: u32 > ,)",
+        "pub fn BLOCK (self , values : impl :: tilewright :: tune :: Values < :: core :: primitive :: usize >) -> Self",
+        "pub fn FLAG (self , values : impl :: tilewright :: tune :: Values < :: core :: primitive :: bool >) -> Self",
+        "pub fn num_stages (self , values : impl :: tilewright :: tune :: Values < :: core :: primitive :: u32 >)",
         "pub fn space () -> AddRowsSpace",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

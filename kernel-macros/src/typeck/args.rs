@@ -359,6 +359,16 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
         "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
         "dtype" => "convert the operand or the result: `x as f32`",
+        "max_num_imprecise_acc" => "leave it out: the instructions sum products of 8-bit floats as they do",
+        "can_reorder" => "leave it out: elements keep their order",
+        "return_indices_tie_break_left" | "tie_break_left" => "leave it out: of equal values the first one counts",
+        "ieee_rounding" => "`div_rn(a, b)` is rounded correctly, and `a / b` within 2 ulp",
+        "fp_downcast_rounding" => "leave it out: conversions round to the nearest, halves to even",
+        "sanitize_overflow" => "`overflowing_add(a, b)` says whether a sum has wrapped",
+        "pack" => "leave it out: instructions of neighbours are joined without it",
+        "is_pure" if takes("pure") => "write `pure = true`",
+        "num_bins" => "write `histogram(x, BINS)`",
+        "timeout_ns" => "a launch has a limit on the CPU: `.time_limit(Duration::from_secs(10))`",
         "propagate_nan" if matches!(row.name, "max" | "min") => {
             "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
         }

@@ -126,6 +126,9 @@ impl Checker<'_> {
             let message = format!("`{name}` is an operation, which must be called");
             return self.report_help(place, message, format!("write `{}`", row.usage()));
         }
+        if name == "target_info" {
+            return self.report_help(place, message, "the target is a number: `capability() >= 90`");
+        }
         if matches!(name, "tl" | "triton" | "libdevice") {
             let help = "operations are called by their names alone: `load(pointer)`";
             return self.report_help(place, message, help);
@@ -214,7 +217,7 @@ impl Checker<'_> {
     /// What names a constant where the kernel stands, and the field that exports it, if this is a function.
     ///
     /// The names that an inlined function uses mean nothing there. What the function has exported has a field for each.
-    fn exported(&self, tokens: TokenStream, name: &str) -> (TokenStream, Ident) {
+    pub(super) fn exported(&self, tokens: TokenStream, name: &str) -> (TokenStream, Ident) {
         let mut hasher = DefaultHasher::new();
         (&self.frame.key, key(&tokens)).hash(&mut hasher);
         let field = Ident::new(&format!("{name}_{:016x}", hasher.finish()), Span::call_site());
@@ -225,7 +228,7 @@ impl Checker<'_> {
     }
 
     /// Refuses a constant that a method needs of a struct which the kernel does not name: nothing leads there.
-    fn unnamed(&mut self, name: &str, place: SourceRange) -> Reported {
+    pub(super) fn unnamed(&mut self, name: &str, place: SourceRange) -> Reported {
         let message = format!("the constant `{name}` is out of reach where nothing names the struct");
         self.report_help(place, message, "say the type of the value where it is made: `let mut value: State<..> = ..;`")
     }
@@ -259,34 +262,9 @@ impl Checker<'_> {
         Ok(self.constant_operand(index, place))
     }
 
-    fn constant_operand(&mut self, index: usize, place: SourceRange) -> Operand {
+    pub(super) fn constant_operand(&mut self, index: usize, place: SourceRange) -> Operand {
         let (kind, ty) = (Kind::Constant(index), VTy::scalar(self.constants[index].dt));
         Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place }
-    }
-
-    /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
-    pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
-        // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
-        let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
-        let through = if narrow { DType::F32 } else { to };
-        let span = SourceRange::of_path(path).start;
-        let ident = proc_macro2::Ident::new(through.name(), span);
-        let tokens = quote::quote_spanned!(span=> (#path as ::core::primitive::#ident));
-        let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-        if self.frame.via.as_ref().is_some_and(TokenStream::is_empty) {
-            return Err(self.unnamed(&name, place));
-        }
-        let (tokens, field) = self.exported(tokens, &name);
-        let index = match self.constants.iter().position(|known| known.is(&tokens, &field)) {
-            Some(index) => index,
-            None => {
-                let (dt, shape, through) = (through.into(), None, self.outermost_call());
-                self.constants.push(Constant { name, tokens, field, through, dt, shape, place });
-                self.constants.len() - 1
-            }
-        };
-        let operand = self.constant_operand(index, place);
-        if narrow { self.cast(operand, to.into(), place) } else { Ok(operand) }
     }
 
     /// A literal.

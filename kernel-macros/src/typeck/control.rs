@@ -44,7 +44,14 @@ impl Checker<'_> {
         {
             return self.taken(stmt, holds, want, place);
         }
-        self.branches(stmt, condition, |c| c.bind_refused(&stmt.cond), want, place)
+        let constexpr = condition.is_ok_and(|condition| self.node(condition.node).constexpr);
+        let before = |c: &mut Self| {
+            c.bind_refused(&stmt.cond);
+            if constexpr {
+                c.learn_here(&stmt.cond);
+            }
+        };
+        self.branches(stmt, condition, before, want, place)
     }
 
     /// Both branches of an `if`, the first of them behind what `before` binds.

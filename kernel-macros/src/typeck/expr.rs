@@ -108,7 +108,9 @@ impl Checker<'_> {
             (_, Member::Named(name)) => {
                 let name = name.to_string();
                 let help = match name.as_str() {
-                    "shape" | "len" | "dtype" => "shapes are known from the constexprs: use those".to_string(),
+                    "shape" | "len" => "shapes are known from the constexprs: use those".to_string(),
+                    "dtype" => "dtypes are known by their names: `x as T`, `if T == f16 { .. }`".to_string(),
+                    "T" => format!("write `trans({})`", self.source.operand(SourceRange::of(&field.base))),
                     _ => format!("for a method write `.{name}()`"),
                 };
                 Err(self.report_help(SourceRange::of_tokens(&field.member), "values in a kernel have no fields", help))
@@ -179,11 +181,22 @@ impl Checker<'_> {
         Ok(Operand { node, place })
     }
 
-    /// `CONSTANT as f32` of a constant of the user's crate.
+    /// `CONSTANT as f32` and `CONSTANT as T` of a constant of the user's crate.
     pub(super) fn cast_of_constant(&mut self, cast: &ExprCast, place: SourceRange) -> Option<Checked<Operand>> {
         let Expr::Path(path) = bare(&cast.expr) else { return None };
+        if let Some(dt) = self.dtype_of_parameter(&cast.ty) {
+            return self.is_value_constant(&path.path).then(|| self.constant_as_parameter(&path.path, dt, place));
+        }
         let dtype = DType::from_name(&type_name(&cast.ty)?)?;
         self.is_value_constant(&path.path).then(|| self.converted_constant(&path.path, dtype, place))
+    }
+
+    /// What a type is that names a dtype parameter, `T` or `T::Acc`, which in an inlined function may be known.
+    fn dtype_of_parameter(&mut self, ty: &syn::Type) -> Option<Dt> {
+        let syn::Type::Path(path) = ty else { return None };
+        let names: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let is_parameter = names.first().is_some_and(|name| DType::from_name(name).is_none());
+        if is_parameter { self.dtype_of_names(&names) } else { None }
     }
 
     /// `operand as dtype`

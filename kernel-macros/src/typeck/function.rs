@@ -16,7 +16,6 @@ use super::call::turbofish_of;
 use super::generics::Generics;
 use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
-use super::namesakes::Equation;
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
@@ -66,8 +65,8 @@ pub struct Checks {
     pub constants: Vec<Constant>,
     /// The dtypes of these.
     pub types: Types,
-    /// Those of them that must be one number.
-    pub equations: Vec<Equation>,
+    /// What rustc is asked about them, as items.
+    pub asked: TokenStream,
 }
 
 /// Checks a function where it is declared: whatever its parameters are.
@@ -110,8 +109,8 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
 impl Checker<'_> {
     fn checks(mut self) -> Checks {
         self.finish();
-        let equations = self.equations.take();
-        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types, equations }
+        let asked = self.asked();
+        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types, asked }
     }
 
     /// Some value of a type.

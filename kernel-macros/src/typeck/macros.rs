@@ -125,6 +125,8 @@ impl Checker<'_> {
         // What holds in a branch only, or only if the kernel has not returned, says nothing about the rest.
         if self.contexts.is_empty() && !self.may_return && !self.may_have_ended() {
             self.learn(&condition);
+        } else {
+            self.learn_here(&condition);
         }
         Ok(())
     }
@@ -186,6 +188,23 @@ impl Checker<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Remembers the equations of a condition that holds in this branch or loop.
+    pub(super) fn learn_here(&mut self, condition: &Expr) {
+        let outside = self.facts.borrow().clone();
+        self.facts.borrow_mut().extend(std::mem::take(&mut self.facts_here));
+        self.learn(condition);
+        let both = self.facts.replace(outside);
+        let outside = self.facts.borrow();
+        self.facts_here = both.into_iter().filter(|(id, _)| !outside.contains_key(id)).collect();
+    }
+
+    /// A dimension in the normal form of this branch or loop.
+    pub(super) fn norm_here(&self, dim: &Dim) -> Dim {
+        let value = |id| self.facts_here.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
+        let known = self.norm(dim);
+        known.substitute(&value).unwrap_or(known)
     }
 
     /// The constexpr that an expression is. Its mistakes have been reported before.

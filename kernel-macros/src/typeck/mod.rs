@@ -14,6 +14,7 @@ mod composed;
 mod constant;
 mod control;
 mod convert;
+mod converted;
 mod create;
 mod derived;
 mod descriptor;
@@ -31,7 +32,7 @@ mod memory;
 mod method;
 mod moments;
 mod named;
-pub mod namesakes;
+mod namesakes;
 mod parameters;
 mod pattern;
 mod postfix;
@@ -61,6 +62,7 @@ use std::rc::Rc;
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
 
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 
 use self::function::Frame;
@@ -96,8 +98,8 @@ pub struct Tree {
     pub calls: Vec<SourceRange>,
     /// What `static_assert!` has made equal: the constexpr is the dimension.
     pub facts: BTreeMap<ConstId, Dim>,
-    /// Constants that must be one number, for rustc to see.
-    pub equations: Vec<Equation>,
+    /// What rustc is asked about constants, as items.
+    pub asked: TokenStream,
     /// The `unsafe` blocks, for rustc to see.
     pub unsafe_blocks: Vec<UnsafeBlock>,
 }
@@ -222,8 +224,12 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: RefCell<BTreeMap<ConstId, Dim>>,
+    /// What holds here, in a branch or a loop, besides: it says to `reshape` what is compared again when the kernel is bound.
+    facts_here: BTreeMap<ConstId, Dim>,
     /// Constants that shapes need to be one number.
     equations: RefCell<Vec<Equation>>,
+    /// What else rustc is asked about constants, as items.
+    asked: TokenStream,
     /// Whether a `return` of the kernel, or a loop that may never end, stands before this place.
     may_return: bool,
     /// The loops and inlined bodies around the place, the outermost first.
@@ -264,11 +270,11 @@ pub fn check(
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let (facts, equations) = (checker.facts.take(), checker.equations.take());
+    let (facts, asked) = (checker.facts.take(), checker.asked());
     let Checker { func, mut nodes, variables, stmts, types, constants, unsafe_blocks, errors, inlined, .. } = checker;
     let mut variables = variables.len();
     let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
-    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, equations, unsafe_blocks }
+    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, asked, unsafe_blocks }
 }
 
 impl<'a> Checker<'a> {
@@ -299,7 +305,9 @@ impl<'a> Checker<'a> {
             contexts: Vec::new(),
             stmts: Vec::new(),
             facts: RefCell::default(),
+            facts_here: BTreeMap::new(),
             equations: RefCell::default(),
+            asked: TokenStream::new(),
             may_return: false,
             loops: Vec::new(),
             loop_count: 0,
@@ -400,11 +408,12 @@ impl<'a> Checker<'a> {
 
     /// Checks something in a scope and a statement list of its own.
     fn nested<T>(&mut self, context: Context, f: impl FnOnce(&mut Self) -> T) -> (T, Vec<Stmt>) {
-        let outer = std::mem::take(&mut self.stmts);
+        let (outer, facts) = (std::mem::take(&mut self.stmts), self.facts_here.clone());
         self.scopes.push(Scope { closure: context == Context::Closure, ..Scope::default() });
         self.contexts.push(context);
         let result = f(self);
         self.contexts.pop();
+        self.facts_here = facts;
         self.end_scope();
         (result, std::mem::replace(&mut self.stmts, outer))
     }

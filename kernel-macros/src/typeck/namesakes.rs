@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use kernel_core::ir::{ConstId, Dim};
 use proc_macro2::TokenStream;
-use quote::quote_spanned;
+use quote::{quote, quote_spanned};
 
 use super::Checker;
 use super::macros::single;
@@ -103,19 +103,25 @@ impl Checker<'_> {
     }
 }
 
-/// Asks rustc whether constants are one number.
-pub fn asked(equations: &[Equation], constants: &[Constant]) -> TokenStream {
-    let ask = |&(index, other): &Equation| {
-        let (constant, other) = (&constants[index], &constants[other]);
-        let (a, b) = (&constant.tokens, &other.tokens);
-        let message = format!(
-            "shapes with two constants `{}` meet here, which are not the same number: give them two names",
-            constant.name
-        );
-        let place = constant.through.or(other.through).unwrap_or(constant.place);
-        quote_spanned! {place.start=>
-            const _: () = ::core::assert!(#a == #b, #message);
-        }
-    };
-    equations.iter().map(ask).collect()
+impl Checker<'_> {
+    /// What rustc is asked about constants, as items: those that must be one number are among it.
+    pub(super) fn asked(&self) -> TokenStream {
+        let ask = |&(index, other): &Equation| question(&self.constants[index], &self.constants[other]);
+        let equal: TokenStream = self.equations.borrow().iter().map(ask).collect();
+        let other = &self.asked;
+        quote!(#equal #other)
+    }
+}
+
+/// Asks rustc whether two constants are one number.
+fn question(constant: &Constant, other: &Constant) -> TokenStream {
+    let (a, b) = (&constant.tokens, &other.tokens);
+    let message = format!(
+        "shapes with two constants `{}` meet here, which are not the same number: give them two names",
+        constant.name
+    );
+    let place = constant.through.or(other.through).unwrap_or(constant.place);
+    quote_spanned! {place.start=>
+        const _: () = ::core::assert!(#a == #b, #message);
+    }
 }

@@ -187,11 +187,17 @@ impl Checker<'_> {
         let atoms = [a, b].into_iter().flat_map(Dim::terms).flat_map(|(atoms, _)| atoms);
         atoms.into_iter().find_map(|atom| {
             let Atom::Div(dividend, divisor) = atom else { return None };
-            let (id, divisor) = (single(&dividend)?, divisor.as_const().filter(|divisor| *divisor > 1)?);
-            let whole = dividend.div(&Dim::Const(divisor)).and_then(|q| q.mul(&Dim::Const(divisor))).ok()?;
+            let id = single(&dividend).filter(|_| divisor.as_const().is_none_or(|divisor| divisor > 1))?;
+            let whole = dividend.div(&divisor).and_then(|quotient| quotient.mul(&divisor)).ok()?;
             let value = |other| if other == id { whole.clone() } else { Dim::param(other) };
             let [a, b] = [a, b].map(|dim| dim.substitute(&value).ok());
             let name = &self.func.const_params[id.index()].name;
+            let source = self.dim_source(&divisor);
+            let divisor = if single(&divisor).or(divisor.as_const().map(|_| id)).is_some() {
+                source
+            } else {
+                format!("({source})")
+            };
             (a? == b?).then(|| format!("say that it divides: `static_assert!({name} % {divisor} == 0);`"))
         })
     }

@@ -21,9 +21,11 @@ pub mod nvml;
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::event::Event;
 use crate::graph::capture;
-use crate::tune::stats::{is_faster, median, quantile};
+use crate::tune::stats::is_faster;
+pub use crate::tune::stats::{median, quantile};
 use cudarc::driver::{result as cu, sys};
 use std::fmt;
 
@@ -54,7 +56,7 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory): emptying the caches takes 256 MiB.
+    /// [`Error::OutOfMemory`]: emptying the caches takes 256 MiB.
     pub fn new(device: &Device) -> Result<Bench> {
         let flush = if device.is_cuda() { Some(flush_buffer(device)?) } else { None };
         Ok(Bench { device: device.clone(), flush, rounds: ROUNDS })
@@ -97,7 +99,7 @@ impl Bench {
         for round in 0..self.rounds {
             for turn in 0..contenders.len() {
                 let turn = if round % 2 == 0 { turn } else { contenders.len() - 1 - turn };
-                times[turn].push(self.once(contenders[turn].1)?);
+                times[turn].push(self.once(&mut *contenders[turn].1)?.ms()?);
             }
         }
         self.device.synchronize()?;
@@ -105,16 +107,44 @@ impl Bench {
         Ok(contenders.iter().zip(times).map(measured).collect())
     }
 
-    fn once(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    /// Gives the device one run to do, for benchmarks that choose what runs next themselves. On a GPU it may not have
+    /// ended, nor begun.
+    ///
+    /// # Errors
+    ///
+    /// Those of the work; of a [`capture`](crate::Stream::capture), in which nothing can be measured.
+    pub fn once<E: From<Error>>(&mut self, work: impl FnOnce() -> Result<(), E>) -> Result<Once, E> {
         if let Some(flush) = &mut self.flush {
             flush.fill(0)?;
         }
         let stream = self.device.default_stream();
         let start = stream.record()?;
         work()?;
-        let end = stream.record()?;
-        end.synchronize()?;
-        start.elapsed_ms(&end)
+        Ok(Once { start, end: stream.record()? })
+    }
+}
+
+/// One run, from [`Bench::once`].
+#[derive(Debug)]
+pub struct Once {
+    start: Event,
+    end: Event,
+}
+
+impl Once {
+    /// Where it ends.
+    pub fn end(&self) -> &Event {
+        &self.end
+    }
+
+    /// How long it took, in milliseconds, after waiting for its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn ms(&self) -> Result<f64> {
+        self.end.synchronize()?;
+        self.start.elapsed_ms(&self.end)
     }
 }
 

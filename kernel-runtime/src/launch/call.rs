@@ -10,6 +10,7 @@
 
 use super::args::{Arg, PtrArg, PtrMutArg};
 use super::compiled::CompiledKernel;
+use super::gpu::Shipped;
 use super::grid::IntoGrid;
 use super::invocation::Invocation;
 use super::kernel::Kernel;
@@ -282,6 +283,16 @@ macro_rules! calls {
                 self
             }
 
+            /// Whether the code for a GPU says which lines of the source it is from, so that `compute-sanitizer`, `cuda-gdb`
+            /// and Nsight show them. Without it the variable `TILEWRIGHT_LINE_INFO` says, and without that the code
+            /// does not: the instructions are the same either way, but code that names lines is compiled anew when
+            /// they move. Nothing changes on the CPU.
+            #[inline]
+            pub fn line_info(mut self, wanted: bool) -> Self {
+                self.invocation.tuning.line_info = Some(wanted);
+                self
+            }
+
             /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
             /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
             /// a little later, and who reads what they write gets an
@@ -339,6 +350,17 @@ macro_rules! calls {
             /// [`Error::InvalidGrid`](crate::Error::InvalidGrid).
             pub fn compile(&self, target: Target) -> Result<CompiledKernel> {
                 self.invocation.compile(target, self.grid.known())
+            }
+
+            /// What the program's archives have for this launch on a GPU of that kind, so that a test can tell, without a GPU
+            /// and whether or not there is a compiler, that a program ships what it launches.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::MissingCode`](crate::Error::MissingCode) where nothing serves, with the line that adds it to an
+            /// archive; [`Error::Compile`](crate::Error::Compile) if constexprs or dtypes do not fit the kernel.
+            pub fn shipped(&self, target: Target) -> Result<Shipped> {
+                self.invocation.shipped(target)
             }
 
             /// As `compile`, for the GPU `device` and loaded there, so that the report says how

@@ -3,6 +3,7 @@
 use super::call::{Call, NoGrid, UnsafeCall};
 use super::kernel::Kernel;
 use super::spec::Tuning;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
@@ -87,9 +88,29 @@ impl<C> From<C> for Config<C> {
 }
 
 impl<C: Constexprs> Config<C> {
-    /// The names of everything that a configuration says.
+    /// The names of everything that a configuration says. Where constexprs have the name of an option, it comes twice: what
+    /// sees to launches by itself, as functions of several launches do, takes options among its own numbers.
     pub fn names() -> impl Iterator<Item = &'static str> {
         C::NAMES.iter().copied().chain(LaunchOptions::NAMES)
+    }
+
+    /// The names that say something each: those of constexprs, and of the options that no constexpr has the name of.
+    pub fn own_names() -> impl Iterator<Item = &'static str> {
+        C::NAMES.iter().copied().chain(LaunchOptions::NAMES.into_iter().filter(|name| !C::NAMES.contains(name)))
+    }
+
+    /// A configuration of these values by name; `None` if a constexpr has none, one does not fit, or a name is not the
+    /// kernel's.
+    pub fn from_named(named: &BTreeMap<String, i64>) -> Option<Self> {
+        if named.keys().any(|name| Self::own_names().all(|own| own != name)) {
+            return None;
+        }
+        let consts = C::NAMES.iter().map(|name| named.get(*name).copied());
+        let options = LaunchOptions::NAMES.into_iter().map(|name| match C::NAMES.contains(&name) {
+            true => None,
+            false => named.get(name).copied(),
+        });
+        Self::from_values(&consts.chain(options).collect::<Vec<_>>())
     }
 
     /// The values in the order of the names; `None` for options that are left open.

@@ -1,10 +1,14 @@
 //! What a kernel is, whatever it is run on: its tile IR as `#[kernel]` embedded it.
 
+use super::lines;
 use super::spec::Tuning;
 use crate::error::{Error, Result};
+use crate::profile::Place;
+use crate::settings;
 use kernel_archive::Places;
+use kernel_core::backend::nvidia::LineInfo;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{ConstOrigin, ConstParam, Files, Func, Generic};
+use kernel_core::ir::{CallId, ConstOrigin, ConstParam, FileId, Files, Func, Generic, Span};
 use kernel_core::text;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -86,6 +90,31 @@ impl Definition {
             Ok(generic) => Cow::Borrowed(&generic.func().files),
             Err(_) => Cow::Owned(Files::new(self.source.file())),
         }
+    }
+
+    /// Where it stands in the source: the line of its first parameter, else of its first operation.
+    pub(super) fn place(&self) -> Place {
+        let first = |func: &Func| {
+            let is_own = |span: &&Span| span.line > 0 && span.file == FileId::OWN && span.call == CallId::NONE;
+            let operations = func.ops.iter().map(|operation| &operation.span).filter(is_own);
+            let params = func.params.iter().map(|param| &param.span).filter(is_own);
+            params.map(|span| span.line).min().or_else(|| operations.map(|span| span.line).min())
+        };
+        let line = self.generic().ok().and_then(|generic| first(generic.func())).unwrap_or(0);
+        Place { file: self.source.file(), line }
+    }
+
+    /// The options of a call with what it leaves open: what the kernel's attribute says, then the environment.
+    pub(super) fn tuning(&self, call: Tuning) -> Result<Tuning> {
+        let line_info = Some(call.line_info.map_or_else(settings::line_info, Ok)?);
+        Tuning { line_info, ..call.or(self.source.tuning()) }.check()
+    }
+
+    /// What line information says of the kernel, besides places.
+    pub(super) fn line_info(&self) -> LineInfo {
+        let files = self.source.files.iter().map(|file| lines::path(file.name)).collect();
+        let functions = self.files().calls().iter().map(|call| lines::called(&self.source, *call)).collect();
+        LineInfo { files, functions }
     }
 
     /// How many variants have been compiled so far, or taken from an archive.

@@ -148,7 +148,7 @@ impl<'a> Invocation<'a> {
 
     /// The options of the launch, then those of the kernel's attribute.
     pub(super) fn tuning(&self) -> Result<Tuning> {
-        self.tuning.or(self.kernel.source().tuning()).check()
+        self.kernel.definition().tuning(self.tuning)
     }
 
     /// Buffers live where the kernel runs.

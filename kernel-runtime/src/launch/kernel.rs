@@ -5,6 +5,7 @@ use super::cpu::variant::CpuVariant;
 use super::definition::{Definition, KernelSource};
 use super::gpu::caches::GpuCaches;
 use crate::error::Result;
+use crate::profile::Place;
 use kernel_core::ir::Generic;
 use std::fmt;
 
@@ -37,6 +38,11 @@ impl Kernel {
     /// The kernel's name.
     pub fn name(&self) -> &'static str {
         self.definition.name()
+    }
+
+    /// Where it stands in the source, as rustc names the file.
+    pub(crate) fn place(&self) -> Place {
+        self.definition.place()
     }
 
     /// How many variants have been compiled so far, or taken from an archive, for any device.

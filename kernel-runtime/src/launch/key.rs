@@ -164,6 +164,8 @@ impl KeyHead {
             | (self.tuning.delays.is_some() as u64) << 2
             | ((self.tuning.rough_tensors != 0) as u64) << 3
             | (self.tuning.dependent_launch as u64) << 4
+            | (self.tuning.line_info.is_some() as u64) << 5
+            | (self.tuning.line_info.unwrap_or_default() as u64) << 6
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
             | option(self.tuning.max_registers) << 24
@@ -269,6 +271,17 @@ mod tests {
                 assert_eq!(keys.iter().position(|b| a == b), Some(index), "{dtypes:?}");
             }
         }
+    }
+
+    #[test]
+    fn keys_differ_by_line_information() {
+        let key = |line_info| {
+            let tuning = Tuning { line_info, ..Tuning::default() };
+            let spec = Spec { dtypes: &[], constants: &[], params: &[], tuning, safety: Safety::Safe };
+            Key::new(&spec, 0, Checks::EveryAccess)
+        };
+        let keys = [None, Some(false), Some(true)].map(key);
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | `kernel` | [`Kernel`]: a definition with the caches of its variants |
 //! | `invocation`, `start` | a call without its types, and what every launch does before it comes to a backend |
 //! | `spec`, `key`, `cache` | what variants are made from, their keys, one compilation per key |
+//! | `lines` | what line information says of sources |
 //! | `list` | the short lists that calls are made of |
 //! | `made` | tensors that a kernel makes itself of its arguments |
 //! | `loads` | which buffers what a launch writes can depend on |
@@ -15,7 +16,7 @@
 //! | `cpu`, `gpu` | running variants: the interpreter; what a [`Backend`](kernel_core::backend::Backend) has compiled, by the driver |
 //! | `fault` | what failing programs report, as [`Error`](crate::Error)s |
 //! | `configured` | constexprs with options, as one value |
-//! | `shape`, `trial` | a launch without its arguments; launches for a tuner |
+//! | `shape`, `trial`, `noted` | a launch without its arguments; launches for a tuner; what work would launch |
 //! | `compiled`, `request`, `assumed`, `chosen` | looking at what is compiled, without a GPU: the stages, what to compile for, which variant a launch runs |
 //!
 //! A launch like one before takes no lock, allocates nothing and hashes nothing but a few words:
@@ -47,9 +48,11 @@ mod grid;
 mod invocation;
 mod kernel;
 mod key;
+mod lines;
 mod list;
 mod loads;
 mod made;
+mod noted;
 mod optional;
 mod outputs;
 mod request;
@@ -70,10 +73,16 @@ pub use compiled::CompiledKernel;
 pub use configured::{Config, Constexprs, LaunchOptions};
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;
-pub(crate) use gpu::stored::shipped;
+pub use gpu::Shipped;
+pub(crate) use gpu::machine::assembler::Assembler;
+#[doc(hidden)] // For what looks into archives.
+pub use gpu::machine::nvdisasm::Nvdisasm;
+pub use gpu::machine::ptxas::Ptxas;
+pub(crate) use gpu::stored::{entries_of, shipped};
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;
+pub use noted::shapes_of;
 pub use optional::{
     InPlace, InPlaceArg, MaybeView, MaybeViewMut, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg,
     OptionalPtrMutArg,

@@ -7,6 +7,7 @@ use super::call::TakesConstants;
 use super::compiled::CompiledKernel;
 use super::configured::LaunchOptions;
 use super::definition::user_params;
+use super::gpu::machine::ptxas::Ptxas;
 use super::kernel::Kernel;
 use super::scalar::{Scalar, ScalarValue};
 use super::shape::Placement;
@@ -131,6 +132,12 @@ impl<A> CompileRequest<A> {
         self
     }
 
+    /// As [`Call::line_info`](super::call::Call::line_info).
+    pub fn line_info(mut self, wanted: bool) -> Self {
+        self.tuning.line_info = Some(wanted);
+        self
+    }
+
     /// As for a launch that may begin before those before it in the stream have ended.
     pub fn dependent_launch(mut self) -> Self {
         self.tuning.dependent_launch = true;
@@ -151,8 +158,9 @@ impl<A: Assumes> CompileRequest<A> {
 
     /// Compiles for an archive: the fast variant, and if launches must meet conditions for it, the one that checks every
     /// access itself.
-    pub(crate) fn entries(&self, target: Target) -> Result<Vec<Entry>> {
-        self.with_spec(|spec| super::gpu::stored::compile_entries(self.kernel.definition(), spec, target, self.checks))
+    pub(crate) fn entries(&self, target: Target, ptxas: Option<&Ptxas>) -> Result<Vec<Entry>> {
+        let kernel = self.kernel.definition();
+        self.with_spec(|spec| super::gpu::stored::compile_entries(kernel, spec, target, self.checks, ptxas))
     }
 
     fn with_spec<R>(&self, then: impl FnOnce(&Spec<'_>) -> Result<R>) -> Result<R> {
@@ -162,7 +170,7 @@ impl<A: Assumes> CompileRequest<A> {
             dtypes: &self.dtypes,
             constants: &self.constants,
             params: &params,
-            tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
+            tuning: self.kernel.definition().tuning(self.tuning)?,
             safety: func.safety,
         })
     }
@@ -180,7 +188,7 @@ impl<A: Assumes> CompileRequest<A> {
             dtypes: &self.dtypes,
             constants: &self.constants,
             params: &params,
-            tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
+            tuning: self.kernel.definition().tuning(self.tuning)?,
             safety: func.safety,
         };
         let launch = LaunchShape { grid: [1; 3], processors: 1, ..LaunchShape::default() };

@@ -4,6 +4,7 @@ use super::args::ArgKind;
 use super::bind::bind;
 use super::definition::Definition;
 use super::gpu;
+use super::gpu::machine::assembler::Assembler;
 use super::grid;
 use super::invocation::Invocation;
 use super::kernel::Kernel;
@@ -38,7 +39,7 @@ pub struct CallShape {
 pub struct Preview {
     /// What it takes of a GPU; `None` on the CPU.
     pub placement: Option<Placement>,
-    /// Equal for launches that run the same code.
+    /// Equal for launches that run the same code with the same grid and numbers.
     pub digest: u64,
     loads: Loads,
 }
@@ -47,6 +48,46 @@ impl Preview {
     /// Whether the kernel loads from the argument with this number.
     pub(super) fn loads_from(&self, arg: usize) -> bool {
         self.loads.loads_from(arg)
+    }
+
+    /// That of launches one behind the other: times add up, and of what each takes the most counts. `None` of no launch.
+    pub(crate) fn together(all: Vec<Preview>) -> Option<Preview> {
+        let mut all = all.into_iter();
+        let mut whole = all.next()?;
+        for next in all {
+            let mut hasher = DefaultHasher::new();
+            (whole.digest, next.digest).hash(&mut hasher);
+            whole.digest = hasher.finish();
+            if let (Some(sum), Some(next)) = (&mut whole.placement, next.placement) {
+                let cycles = sum.cycles + next.cycles;
+                let crowded = |placement: &Placement| {
+                    (placement.programs == 0, f64::from(placement.registers) / f64::from(placement.register_limit))
+                };
+                if crowded(&next) > crowded(sum) {
+                    *sum = next;
+                }
+                sum.cycles = cycles;
+            }
+        }
+        Some(whole)
+    }
+}
+
+#[cfg(test)]
+impl Preview {
+    /// One of which the estimated time alone is known.
+    pub(crate) fn of_cycles(cycles: f64) -> Preview {
+        let placement = Placement {
+            num_warps: 4,
+            shared_bytes: 0,
+            registers: 1,
+            register_limit: 255,
+            programs: 1,
+            work: Work::default(),
+            cycles,
+            digest: 0,
+        };
+        Preview { placement: Some(placement), digest: 0, loads: Loads::from_bits(0) }
     }
 }
 
@@ -91,6 +132,18 @@ impl CallShape {
         self.launch.grid
     }
 
+    /// Equal for launches with the same grid and numbers, where `code` is equal for the same code.
+    pub(crate) fn digest(&self, code: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (code, self.launch.grid, &self.launch.scalars).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The kernel's tile IR.
+    pub(crate) fn ir(&self) -> &'static str {
+        self.kernel.source().ir
+    }
+
     /// The kernel's name.
     pub fn kernel(&self) -> &'static str {
         self.kernel.name()
@@ -116,7 +169,7 @@ impl CallShape {
     pub fn preview(&self, target: Option<Target>) -> Result<Preview> {
         let Some(target) = target else { return self.preview_on_cpu() };
         let (placement, loads) = gpu::estimate(self.kernel, &self.spec(), target, &self.launch)?;
-        let digest = placement.digest;
+        let digest = self.digest(placement.digest);
         Ok(Preview { placement: Some(placement), digest, loads })
     }
 
@@ -134,8 +187,9 @@ impl CallShape {
         let values = || super::bind::shown_values(definition, &spec);
         LargestTile::of(&bound).check(definition, &bound.func().files, spec.tuning.num_warps, values)?;
         let mut hasher = DefaultHasher::new();
-        (kernel_core::text::print(bound.func()), self.launch.grid).hash(&mut hasher);
-        Ok(Preview { placement: None, digest: hasher.finish(), loads: Loads::of(bound.func()) })
+        kernel_core::text::print(bound.func()).hash(&mut hasher);
+        let digest = self.digest(hasher.finish());
+        Ok(Preview { placement: None, digest, loads: Loads::of(bound.func()) })
     }
 
     /// Compiles what a launch would, which it then finds compiled, as far as that can be done on any thread. Nothing on the
@@ -145,6 +199,11 @@ impl CallShape {
     ///
     /// Those of a first launch.
     pub fn compile_ahead(&self, target: Option<Target>) -> Result<()> {
-        target.map_or(Ok(()), |target| gpu::compile_ahead(self.kernel, &self.spec(), target))
+        self.assemble_ahead(target, None)
+    }
+
+    /// As [`CallShape::compile_ahead`], and what the driver would do when the code is loaded, where there is an assembler.
+    pub(crate) fn assemble_ahead(&self, target: Option<Target>, assembler: Option<&Assembler>) -> Result<()> {
+        target.map_or(Ok(()), |target| gpu::compile_ahead(self.kernel, &self.spec(), target, assembler))
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Tuning {
     pub(super) dependent_launch: bool,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
+    /// Whether the code says which lines it is from.
+    pub(super) line_info: Option<bool>,
     /// The tensors made by the kernel of which the variant must take nothing for granted, a bit each.
     pub(super) rough_tensors: u32,
 }
@@ -50,6 +52,7 @@ impl Tuning {
             max_registers: self.max_registers.or(other.max_registers),
             dependent_launch: self.dependent_launch || other.dependent_launch,
             delays: self.delays.or(other.delays),
+            line_info: self.line_info.or(other.line_info),
             rough_tensors: self.rough_tensors | other.rough_tensors,
         }
     }

@@ -2,14 +2,16 @@
 
 use super::bind::bind;
 use super::compiled::CompiledKernel;
+use super::gpu::Shipped;
 use super::invocation::{Dispatch, Invocation};
 use super::made::{For, Outcome, Recipes};
 use super::spec::Tuning;
 use super::target::Target;
-use super::{cpu, gpu, grid};
+use super::{cpu, gpu, grid, noted};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::settings;
+use crate::profile::observed::{Launched, around};
+use crate::{settings, watchers};
 use kernel_core::backend::Timings;
 
 impl Invocation<'_> {
@@ -30,6 +32,26 @@ impl Invocation<'_> {
 
     #[inline(always)]
     pub(super) fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
+        if watchers::is_anybody_there() {
+            return self.start_watched(grid, device);
+        }
+        self.start_unwatched(grid, device)
+    }
+
+    /// As `start`, where somebody looks on. What is noted instead of made is in no profile.
+    #[cold]
+    #[inline(never)]
+    fn start_watched(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
+        if noted::is_active() {
+            return self.start_checked(grid::check(grid), device);
+        }
+        let (kernel, stream) = (self.kernel, self.stream.unwrap_or_else(|| device.default_stream()));
+        let launched = Launched { kernel: kernel.name(), place: kernel.place(), grid };
+        around(launched, stream, || self.start_unwatched(grid, device))
+    }
+
+    #[inline(always)]
+    fn start_unwatched(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         let stream = self.stream.unwrap_or_else(|| device.default_stream());
         let checked = grid::check(grid);
         if let Ok(grid) = checked
@@ -63,6 +85,9 @@ impl Invocation<'_> {
         if dispatch.grid.contains(&0) {
             return Ok(());
         }
+        if noted::is_active() {
+            return noted::note(self, dispatch.grid.map(i64::from), device);
+        }
         if device.is_cuda() { gpu::launch_cold(self, &dispatch) } else { cpu::launch(self, &dispatch) }
     }
 
@@ -91,6 +116,12 @@ impl Invocation<'_> {
     pub(super) fn compile(&self, target: Target, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
         let (tuning, grid) = (self.tuning_for(target)?, grid.map(grid::check).transpose()?);
         self.with_spec(tuning, |spec| gpu::compile_call(self, spec, target, grid))
+    }
+
+    /// What archives have for a launch with these arguments.
+    pub(super) fn shipped(&self, target: Target) -> Result<Shipped> {
+        let tuning = self.tuning_for(target)?;
+        self.with_spec(tuning, |spec| gpu::shipped(self.kernel.definition(), spec, target))
     }
 
     /// The options of the variant that a launch with these arguments runs on such a GPU.

@@ -3,6 +3,7 @@
 use super::call::{Call, HasGrid, UnsafeCall};
 use super::configured::LaunchOptions;
 use super::invocation::Invocation;
+use super::noted::shapes_of;
 use super::outputs::Outputs;
 use super::shape::{CallShape, Preview};
 use crate::buffer::Buffer;
@@ -29,8 +30,8 @@ pub(crate) enum Step {
 /// What a launch gave.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
-    /// At [`Step::Shape`].
-    pub(crate) shape: Option<CallShape>,
+    /// At [`Step::Shape`]: the launches, where they are known.
+    pub(crate) shapes: Vec<CallShape>,
     /// At [`Step::Time`], in milliseconds.
     pub(crate) ms: Option<f64>,
     /// At [`Step::Check`]: what is wrong with the results.
@@ -89,19 +90,45 @@ impl Trial<'_> {
         self.launched(&mut call, grid)
     }
 
-    /// Runs work that is more than one launch, on `stream`. Nothing is pruned, put back or compared then: `work` sees to
-    /// that.
+    /// Runs work that is more than one launch, on `stream`. Its launches are looked at before any of them is made, as
+    /// [`shapes_of`] does, so that candidates are pruned, ranked and compiled ahead as for one launch; buffers are neither put
+    /// back nor compared: `work` sees to that, or [`Trial::run_checked`].
     ///
     /// # Errors
     ///
     /// Those of the work, and errors of launches while they ran.
     pub fn run(&mut self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.run_checked(stream, || Ok(()), work, || Ok(()))
+    }
+
+    /// As [`Trial::run`]; `check` looks at the results, when the launches have ended, and says what is wrong with them.
+    /// `prepare` comes before work that is checked, to overwrite what another candidate has left. Both are asked once for each
+    /// candidate, outside of what is timed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Trial::run`].
+    pub fn run_checked(
+        &mut self,
+        stream: &Stream,
+        prepare: impl FnOnce() -> Result<()>,
+        work: impl FnOnce() -> Result<()>,
+        check: impl FnOnce() -> std::result::Result<(), String>,
+    ) -> Result<()> {
         self.once()?;
         match self.step {
-            Step::Shape | Step::Restore => Ok(()),
+            Step::Restore => Ok(()),
+            Step::Shape => {
+                // Work that cannot do without its launches is looked at when it runs.
+                self.given.shapes = shapes_of(work).unwrap_or_default();
+                Ok(())
+            }
             Step::Check => {
+                prepare()?;
                 work()?;
-                stream.synchronize()
+                stream.synchronize()?;
+                self.given.wrong = check().err();
+                Ok(())
             }
             Step::Time => self.timed(stream, |_| work()),
         }
@@ -126,7 +153,8 @@ impl Trial<'_> {
         let stream = call.stream.unwrap_or_else(|| self.device.default_stream()).clone();
         match self.step {
             Step::Shape => {
-                self.given.shape = Some(CallShape::of(call, grid)?.on_processors(self.device.multiprocessor_count()));
+                let shape = CallShape::of(call, grid)?.on_processors(self.device.multiprocessor_count());
+                self.given.shapes = vec![shape];
                 Ok(())
             }
             Step::Restore => self.outputs.restore(&call.args),

@@ -3,15 +3,19 @@
 use super::compilers::Compilers;
 use super::measure::{Clock, Failure, FailureKind, Measure};
 use super::plan::Plan;
+use super::settings::Settings;
 use crate::bench::nvml;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{CallShape, Config, Constexprs, Given, Outputs, Preview, Step, Trial};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How long compiling one configuration may take.
+/// How long compiling one configuration may take, and which share of the budget: one that compilers are slow at must not take
+/// the time of all others.
 const COMPILING: Duration = Duration::from_secs(30);
+const COMPILING_SHARE: u32 = 4;
 
 /// How long a launch may take on the CPU, until one has worked; after that so many times the slowest that has.
 const FIRST_LAUNCH: Duration = Duration::from_secs(30);
@@ -20,6 +24,15 @@ const SLOWER: u32 = 10;
 /// Errors of one launch that may be left to be taken.
 const ERRORS: usize = 64;
 
+/// What is known of a configuration before it runs.
+struct Known<C> {
+    config: Config<C>,
+    preview: Option<Preview>,
+    shapes: Vec<CallShape>,
+    /// The numbers of its launches with the compilers.
+    jobs: Range<usize>,
+}
+
 /// Runs configurations as a closure says.
 pub(super) struct OnDevice<'d, C, W> {
     device: &'d Device,
@@ -27,9 +40,12 @@ pub(super) struct OnDevice<'d, C, W> {
     outputs: Outputs,
     flush: Option<Buffer<u8>>,
     /// What is known of configurations by their numbers in the plan.
-    known: Vec<(Config<C>, Option<Preview>, Option<CallShape>)>,
+    known: Vec<Known<C>>,
     compilers: Option<Compilers>,
+    /// Launches that were given to them.
+    compiled: usize,
     nvml: Option<nvml::Nvml>,
+    compiling: Duration,
     limit: Duration,
     start: Instant,
 }
@@ -44,28 +60,37 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
             flush: None,
             known: Vec::new(),
             compilers: None,
+            compiled: 0,
             nvml: None,
+            compiling: COMPILING,
             limit: FIRST_LAUNCH,
             start: Instant::now(),
         }
     }
 
-    /// The launch of a configuration, if it is one.
-    pub(super) fn shape(&mut self, config: &Config<C>) -> Result<Option<CallShape>> {
-        Ok(self.trial(Step::Shape, config, None)?.shape)
+    /// The launches of a configuration, where they are known.
+    pub(super) fn shapes(&mut self, config: &Config<C>) -> Result<Vec<CallShape>> {
+        Ok(self.trial(Step::Shape, config, None)?.shapes)
     }
 
     /// Gets ready to measure what is planned.
     ///
     /// # Errors
     /// If there is no memory for emptying caches.
-    pub(super) fn prepare(&mut self, plan: &Plan<C>, threads: usize) -> Result<()> {
-        let known = plan.kept.iter().map(|one| (one.config, one.preview.clone(), one.shape.clone()));
+    pub(super) fn prepare(&mut self, plan: &Plan<C>, settings: &Settings) -> Result<()> {
+        let share = settings.budget.map_or(COMPILING, |budget| budget / COMPILING_SHARE);
+        self.compiling = share.min(COMPILING);
+        let known = plan.kept.iter().map(|one| Known {
+            config: one.config,
+            preview: one.preview.clone(),
+            shapes: one.shapes.clone(),
+            jobs: 0..0,
+        });
         self.known = known.collect();
         if self.device.is_cuda() {
             self.flush = Some(crate::bench::flush_buffer(self.device)?);
             self.nvml = nvml::Nvml::of(self.device).ok();
-            self.compilers = self.device.target().map(|target| Compilers::new(target, threads));
+            self.compilers = Compilers::new(self.device, settings.ahead);
         }
         Ok(())
     }
@@ -79,7 +104,7 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
     }
 
     fn number(&self, config: &Config<C>) -> Option<usize> {
-        self.known.iter().position(|(known, ..)| known == config)
+        self.known.iter().position(|known| known.config == *config)
     }
 
     fn trial(&mut self, step: Step, config: &Config<C>, preview: Option<&Preview>) -> Result<Given> {
@@ -105,7 +130,7 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
 
     /// As `trial`; errors that the launch leaves behind are nobody else's.
     fn tried(&mut self, step: Step, config: &Config<C>) -> Result<Given, Failure> {
-        let preview = self.number(config).and_then(|number| self.known[number].1.clone());
+        let preview = self.number(config).and_then(|number| self.known[number].preview.clone());
         let result = self.trial(step, config, preview.as_ref());
         if result.is_err() {
             let _ = (0..ERRORS).find(|_| self.device.synchronize().is_ok());
@@ -117,16 +142,21 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
 impl<C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> Measure<C> for OnDevice<'_, C, W> {
     fn begin(&mut self, config: &Config<C>) {
         let Some(number) = self.number(config) else { return };
-        if let (Some(compilers), Some(shape)) = (&self.compilers, &self.known[number].2) {
-            compilers.begin(number, shape.clone());
+        let (Some(compilers), known) = (&self.compilers, &mut self.known[number]) else { return };
+        known.jobs = self.compiled..self.compiled + known.shapes.len();
+        self.compiled = known.jobs.end;
+        for (job, shape) in known.jobs.clone().zip(&known.shapes) {
+            compilers.begin(job, shape.clone());
         }
     }
 
     fn check(&mut self, config: &Config<C>) -> Result<(), Failure> {
-        if let (Some(compilers), Some(number)) = (&self.compilers, self.number(config))
-            && self.known[number].2.is_some()
-        {
-            compilers.wait(number, COMPILING)?;
+        if let (Some(compilers), Some(number)) = (&self.compilers, self.number(config)) {
+            for job in self.known[number].jobs.clone() {
+                // Until one has worked there is nothing to be kept instead.
+                let patience = if self.limit == FIRST_LAUNCH { COMPILING } else { self.compiling };
+                compilers.wait(job, patience)?;
+            }
         }
         let start = Instant::now();
         let given = self.tried(Step::Check, config)?;

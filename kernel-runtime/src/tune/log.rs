@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Subject {
     /// The kernel, or whatever the table calls the work.
     pub kernel: String,
-    /// A hash of the kernel's tile IR.
+    /// A hash of the tile IR of the kernels that are launched.
     pub code: String,
     /// The version of the compiler.
     pub version: String,
@@ -29,6 +29,13 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// Whether it is the same but for the code.
+    pub(crate) fn is_of(&self, other: &Subject) -> bool {
+        let Subject { kernel, code: _, version, device, dtype, sizes } = self;
+        (kernel, version, device) == (&other.kernel, &other.version, &other.device)
+            && (dtype, sizes) == (&other.dtype, &other.sizes)
+    }
+
     /// How much a trial of another subject says about this one: nothing of another kernel, and the less the further sizes
     /// are apart; another device counts as a factor of 16.
     pub(crate) fn distance(&self, other: &Subject) -> Option<f64> {
@@ -67,9 +74,7 @@ pub struct Record {
 impl Record {
     /// Its configuration, if the kernel still has one like it.
     pub(crate) fn to_config<C: Constexprs>(&self) -> Option<Config<C>> {
-        let known = self.config.keys().all(|name| Config::<C>::names().any(|other| other == name));
-        let values: Vec<Option<i64>> = Config::<C>::names().map(|name| self.config.get(name).copied()).collect();
-        if known { Config::from_values(&values) } else { None }
+        Config::from_named(&self.config)
     }
 }
 

@@ -34,7 +34,10 @@
 //! **Nothing is taken from the borrow checker.** The user's closure makes a call with its own borrows and hands it to a
 //! [`Trial`], inside which everything happens that touches buffers: keeping, putting back, launching,
 //! comparing. No reference to a buffer outlives the call. Other threads get a
-//! [`CallShape`](crate::launch::CallShape), which has facts about arguments and none of them.
+//! [`CallShape`], which has facts about arguments and none of them.
+//!
+//! **Work of several launches** runs once for each candidate while its launches are noted instead of made
+//! ([`shapes_of`](crate::launch::shapes_of)): what they take is added up, and all are compiled ahead.
 //!
 //! **Before anything is compiled** each candidate is bound (assertions at compile time, shapes) and placed (shared memory,
 //! registers, instructions) on all cores, without LLVM. What cannot run, would spill, or becomes the same code as another is
@@ -88,16 +91,15 @@ pub use plan::{Plan, Planned, Pruned};
 pub use progress::Bar;
 pub use progress::{Observe, Progress, Silent};
 pub use settings::{Settings, Stop};
-pub use space::{Axis, Candidate, Space};
+pub use space::{Axis, Candidate, Space, Values};
 pub use table::{Row, Table, Tuned, bucket};
 pub use tuner::search;
 
 use crate::device::Device;
 use crate::error::Result;
 use crate::graph::capture;
-use crate::launch::{Config, Constexprs, Target, Trial};
+use crate::launch::{CallShape, Config, Constexprs, Target, Trial};
 use device::OnDevice;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::Duration;
 use tuner::Run;
@@ -115,6 +117,7 @@ pub struct Tuner<C> {
     table: Option<PathBuf>,
     tolerance: Option<f64>,
     target: Option<Target>,
+    processors: Option<usize>,
 }
 
 impl<C: Constexprs> Tuner<C> {
@@ -130,6 +133,7 @@ impl<C: Constexprs> Tuner<C> {
             table: None,
             tolerance: None,
             target: None,
+            processors: None,
         }
     }
 
@@ -252,6 +256,12 @@ impl<C: Constexprs> Tuner<C> {
         self
     }
 
+    /// Plans for a GPU with so many multiprocessors, with [`Tuner::target`].
+    pub fn multiprocessors(mut self, count: usize) -> Self {
+        self.processors = Some(count);
+        self
+    }
+
     /// What would be tried, and why the rest would not. Launches nothing.
     ///
     /// # Errors
@@ -269,7 +279,13 @@ impl<C: Constexprs> Tuner<C> {
         measure: &mut OnDevice<'_, C, W>,
     ) -> Result<Plan<C>> {
         let target = self.target.or_else(|| device.target());
-        Plan::looked_at(&self.space, target, |config| measure.shape(config))
+        Plan::looked_at(&self.space, target, |config| {
+            let on = |shape: CallShape| match self.processors {
+                Some(count) => shape.on_processors(count),
+                None => shape,
+            };
+            Ok(measure.shapes(config)?.into_iter().map(on).collect())
+        })
     }
 
     /// Tunes on a device. `work` makes the call of a configuration and hands it to [`Trial::launch`]; what it writes is as
@@ -288,7 +304,7 @@ impl<C: Constexprs> Tuner<C> {
         device.synchronize()?;
         let mut measure = OnDevice::new(device, work, self.tolerance);
         let plan = self.planned(device, &mut measure)?;
-        measure.prepare(&plan, self.settings.ahead)?;
+        measure.prepare(&plan, &self.settings)?;
         let subject = self.subject(device, &plan);
         let start = self.space.start().copied();
         let any = plan.kept.first().map(|planned| planned.config);
@@ -318,14 +334,12 @@ impl<C: Constexprs> Tuner<C> {
 
     /// What trials are about.
     fn subject(&self, device: &Device, plan: &Plan<C>) -> Subject {
-        let shape = plan.kept.iter().find_map(|planned| planned.shape.as_ref());
+        let shape = plan.kept.iter().find_map(|planned| planned.shapes.first());
         let kernel = C::of_kernel();
         let named = || kernel.map_or_else(String::new, |kernel| kernel.name().to_string());
-        let mut hasher = DefaultHasher::new();
-        kernel.map(|kernel| kernel.source().ir).hash(&mut hasher);
         Subject {
             kernel: self.name.clone().unwrap_or_else(named),
-            code: format!("{:016x}", hasher.finish()),
+            code: plan::code(kernel.map(|kernel| kernel.source().ir)),
             version: env!("CARGO_PKG_VERSION").to_string(),
             device: device.name().to_string(),
             dtype: self.dtype.clone().or_else(|| shape.map(|shape| shape.dtypes())).unwrap_or_default(),

@@ -4,8 +4,9 @@ use super::measure::Failure;
 use super::space::{Axis, Candidate, Space};
 use crate::error::Result;
 use crate::launch::{CallShape, Config, Constexprs, Placement, Preview, Target};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,16 +54,30 @@ pub struct Planned<C> {
     pub config: Config<C>,
     /// Its place in the space.
     pub place: Vec<u16>,
-    /// What is known of its launch; `None` where the work is more than a launch.
+    /// What is known of its launches, taken together; `None` where they are not known.
     pub preview: Option<Preview>,
-    pub(crate) shape: Option<CallShape>,
+    /// Its launches, where they are known.
+    pub(crate) shapes: Vec<CallShape>,
 }
 
 impl<C> Planned<C> {
+    /// A hash of the kernels that it launches, where they are known. Work of several launches may launch others in other
+    /// configurations.
+    pub(crate) fn code(&self) -> Option<String> {
+        (!self.shapes.is_empty()).then(|| code(self.shapes.iter().map(CallShape::ir)))
+    }
+
     /// What it takes of a GPU.
     pub fn placement(&self) -> Option<&Placement> {
         self.preview.as_ref()?.placement.as_ref()
     }
+}
+
+/// A hash of the tile IR of kernels, each once.
+pub(super) fn code<'k>(kernels: impl IntoIterator<Item = &'k str>) -> String {
+    let mut hasher = DefaultHasher::new();
+    kernels.into_iter().collect::<BTreeSet<_>>().hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 /// The configurations of a space, sorted out.
@@ -89,13 +104,13 @@ impl<C: Constexprs> Plan<C> {
     pub fn of(space: &Space<C>) -> Result<Self> {
         let start = Instant::now();
         let (candidates, unmet) = space.candidates()?;
-        let planned = |Candidate { config, place }| Planned { config, place, preview: None, shape: None };
+        let planned = |Candidate { config, place }| Planned { config, place, preview: None, shapes: Vec::new() };
         let kept = candidates.into_iter().map(planned).collect();
         Ok(Plan { axes: space.axes()?, kept, pruned: Vec::new(), unmet, time: start.elapsed() })
     }
 
-    /// Binds and places every configuration for a target, or binds it for the CPU, on all cores. `shape` gives the launch of
-    /// a configuration, or nothing where there is none.
+    /// Binds and places every configuration for a target, or binds it for the CPU, on all cores. `shapes` gives the launches
+    /// of a configuration, or none where they are not known.
     ///
     /// # Errors
     ///
@@ -103,23 +118,26 @@ impl<C: Constexprs> Plan<C> {
     pub fn looked_at(
         space: &Space<C>,
         target: Option<Target>,
-        mut shape: impl FnMut(&Config<C>) -> Result<Option<CallShape>>,
+        mut shapes: impl FnMut(&Config<C>) -> Result<Vec<CallShape>>,
     ) -> Result<Self> {
         let start = Instant::now();
         let mut plan = Plan::of(space)?;
-        let mut shapes = Vec::with_capacity(plan.kept.len());
+        let mut shaped = Vec::with_capacity(plan.kept.len());
         for planned in std::mem::take(&mut plan.kept) {
-            match shape(&planned.config) {
-                Ok(shape) => shapes.push(Planned { shape, ..planned }),
+            match shapes(&planned.config) {
+                Ok(shapes) => shaped.push(Planned { shapes, ..planned }),
                 Err(error) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
             }
         }
-        let previews = in_parallel(&shapes, |planned| planned.shape.as_ref().map(|shape| shape.preview(target)));
-        for (planned, preview) in shapes.into_iter().zip(previews) {
+        let preview = |planned: &Planned<C>| -> Result<Option<Preview>> {
+            let all = planned.shapes.iter().map(|shape| shape.preview(target));
+            Ok(Preview::together(all.collect::<Result<_>>()?))
+        };
+        let previews = in_parallel(&shaped, preview);
+        for (planned, preview) in shaped.into_iter().zip(previews) {
             match preview {
-                None => plan.kept.push(planned),
-                Some(Ok(preview)) => plan.kept.push(Planned { preview: Some(preview), ..planned }),
-                Some(Err(error)) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
+                Ok(preview) => plan.kept.push(Planned { preview, ..planned }),
+                Err(error) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
             }
         }
         plan.drop_what_spills();
@@ -149,10 +167,9 @@ impl<C: Constexprs> Plan<C> {
 
     /// Of those that become the same code, the first stays.
     fn drop_same_code(&mut self) {
-        let mut seen: HashMap<(u64, [u32; 3]), String> = HashMap::new();
+        let mut seen: HashMap<u64, String> = HashMap::new();
         for planned in std::mem::take(&mut self.kept) {
-            let key = planned.preview.as_ref().zip(planned.shape.as_ref());
-            let key = key.map(|(preview, shape)| (preview.digest, shape.grid()));
+            let key = planned.preview.as_ref().map(|preview| preview.digest);
             match key.and_then(|key| seen.get(&key)) {
                 Some(other) => {
                     let other = other.clone();

@@ -1,4 +1,5 @@
-//! Numbers for a search that must be the same for the same seed, on every machine: SplitMix64.
+//! Random numbers that are the same for the same seed, on every machine, as a search wants them and a campaign of random
+//! damage: SplitMix64.
 
 pub(crate) struct Random(u64);
 
@@ -7,7 +8,8 @@ impl Random {
         Random(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    /// The next number, of all that have 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

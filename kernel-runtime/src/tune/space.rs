@@ -27,6 +27,20 @@ pub struct Space<C> {
     start: Option<Config<C>>,
 }
 
+/// The values of a constexpr or an option: whatever can be iterated over and gives `T`.
+///
+/// A bound by this trait is met by the same types as `IntoIterator<Item = T>`. What does not meet it is refused in one message
+/// on the values, which says what they are.
+#[diagnostic::on_unimplemented(
+    message = "these are not values of the type `{T}`",
+    label = "expected values of the type `{T}`, found `{Self}`",
+    note = "give a list of them, such as `[a, b]`, a range, or any other iterator"
+)]
+pub trait Values<T>: IntoIterator<Item = T> {}
+
+#[diagnostic::do_not_recommend]
+impl<T, I: IntoIterator<Item = T>> Values<T> for I {}
+
 /// One thing that configurations differ in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::launch::{Config, Constexprs};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -113,9 +113,7 @@ impl Table {
                     .map_err(|error| tuning_error(format!("{} cannot be read", path.display()), error))?,
                 None => Table::new(),
             };
-            for (kernel, rows) in &self.kernels {
-                rows.iter().for_each(|row| all.insert_row(kernel, row.clone()));
-            }
+            all.extend(self);
             Ok(all.to_toml())
         })
     }
@@ -128,6 +126,16 @@ impl Table {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The kernels, or whatever else has rows.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.kernels.keys().map(String::as_str)
+    }
+
+    /// The names of all devices that have rows.
+    pub fn devices(&self) -> BTreeSet<&str> {
+        self.kernels.values().flatten().map(|row| row.device.as_str()).collect()
     }
 
     /// The rows of a kernel.
@@ -148,6 +156,13 @@ impl Table {
         let config = said.filter_map(|(name, value)| Some((name.to_string(), value?))).collect();
         let row = Row { device: device.to_string(), dtype: dtype.to_string(), sizes: bucket(sizes), config };
         self.insert_row(kernel, row);
+    }
+
+    /// Adds the rows of another table, which replace those for the same.
+    pub fn extend(&mut self, other: &Table) {
+        for (kernel, rows) in &other.kernels {
+            rows.iter().for_each(|row| self.insert_row(kernel, row.clone()));
+        }
     }
 
     fn insert_row(&mut self, kernel: &str, row: Row) {
@@ -184,16 +199,15 @@ impl Row {
     pub fn to_config<C: Constexprs>(&self, kernel: &str) -> Result<Config<C>> {
         let wrong = |what: String| Error::Tuning {
             what: format!("a row of `{kernel}` for {:?} {what}", self.sizes).into(),
-            reason: format!("its kernel has {}", Config::<C>::names().collect::<Vec<_>>().join(", ")).into(),
+            reason: format!("its kernel has {}", Config::<C>::own_names().collect::<Vec<_>>().join(", ")).into(),
         };
-        if let Some(name) = self.config.keys().find(|name| !Config::<C>::names().any(|known| known == *name)) {
+        if let Some(name) = self.config.keys().find(|name| !Config::<C>::own_names().any(|known| known == *name)) {
             return Err(wrong(format!("names `{name}`")));
         }
         if let Some(name) = C::NAMES.iter().find(|name| !self.config.contains_key(**name)) {
             return Err(wrong(format!("has no `{name}`")));
         }
-        let values: Vec<Option<i64>> = Config::<C>::names().map(|name| self.config.get(name).copied()).collect();
-        Config::from_values(&values).ok_or_else(|| wrong("has a value that does not fit".to_string()))
+        Config::from_named(&self.config).ok_or_else(|| wrong("has a value that does not fit".to_string()))
     }
 }
 

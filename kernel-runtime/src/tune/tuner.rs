@@ -83,12 +83,19 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     /// are tried again.
     fn known(&self, records: &[Record]) -> BTreeMap<usize, Result<f64, Failure>> {
         let mut known = BTreeMap::new();
-        for record in records.iter().filter(|record| record.subject == self.subject) {
+        for record in records.iter().filter(|record| record.subject.is_of(&self.subject)) {
             let at = record.to_config::<C>().and_then(|config| self.position(&config));
             let (Some(at), Some(ms)) = (at, record.ms) else { continue };
-            known.insert(at, Ok(ms));
+            if record.subject.code == self.code(at) {
+                known.insert(at, Ok(ms));
+            }
         }
         known
+    }
+
+    /// A hash of the kernels of a configuration.
+    fn code(&self, planned: usize) -> String {
+        self.plan.kept[planned].code().unwrap_or_else(|| self.subject.code.clone())
     }
 
     fn position(&self, config: &Config<C>) -> Option<usize> {
@@ -115,7 +122,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         for record in records {
             let (Some(ms), Some(distance)) = (record.ms, self.subject.distance(&record.subject)) else { continue };
             let Some(at) = record.to_config::<C>().and_then(|config| self.position(&config)) else { continue };
-            match subjects.iter_mut().find(|(_, subject, ..)| **subject == record.subject) {
+            match subjects.iter_mut().find(|(_, subject, ..)| subject.is_of(&record.subject)) {
                 Some((.., best, place)) if ms < *best => (*best, *place) = (ms, at),
                 Some(_) => {}
                 None => subjects.push((distance, &record.subject, ms, at)),
@@ -211,7 +218,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     fn keep(&mut self, tried: &Tried<C>) {
         let Some(path) = &self.settings.log else { return };
         let record = Record {
-            subject: self.subject.clone(),
+            subject: Subject { code: self.code(tried.planned), ..self.subject.clone() },
             config: log::named(&tried.config),
             ms: tried.result.as_ref().ok().copied(),
             failure: tried.result.as_ref().err().cloned(),

@@ -314,3 +314,13 @@ fn launches_by_hand_pass_errors_on() -> Result<()> {
         device.synchronize()
     })
 }
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn errors_arrive_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    run_again(&Settings { reads_pageable: true, ..Settings::default() })
+        .called("cuLaunchKernelEx", 10_000)
+        .called("cuGraphLaunch", 5);
+}

@@ -348,3 +348,13 @@ fn a_call_may_be_made_in_one_capture_and_dropped() -> Result<()> {
         Ok(())
     })
 }
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn graphs_work_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Schedule, Settings, run_again};
+    run_again(&Settings::default().schedule(Schedule::Late))
+        .called("cuGraphLaunch", 50)
+        .called("cuGraphAddKernelNode_v2", 300);
+}

@@ -584,3 +584,11 @@ fn a_loaded_kernel_reports_its_registers() -> Result<()> {
     println!("{}\n{}", compiled.report(), compiled.timings());
     Ok(())
 }
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn launches_work_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    run_again(&Settings::default()).called("cuLaunchKernelEx", 150);
+}

@@ -3,6 +3,7 @@
 use super::device::{LOG2_E, absorb, finish, hide, hide_later, unseen};
 use super::options::{Attention, Places};
 use super::shape::{Problem, descriptor, tile_dim};
+use crate::check::MOST_PROGRAMS;
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -57,7 +58,9 @@ const MOST_TOGETHER: u32 = 3;
 /// after block. Scores are in shared memory or registers only.
 ///
 /// With `LOOP` the grid has any number of programs, which share the blocks of queries of all heads and batches; without, there
-/// is one for each block. Packed sequences begin at `q_starts[batch]` and `k_starts[batch]`; then `queries` is the most of one, and `keys` is not asked for.
+/// is one for each, in a grid of blocks, heads and batches: programs in a row find their places by divisions, which are 200
+/// instructions. Packed sequences begin at `q_starts[batch]` and `k_starts[batch]`; then `queries` is the most of one, and
+/// `keys` is not asked for.
 #[kernel(flush = true)]
 pub(super) fn attention<
     T: Float,
@@ -102,11 +105,13 @@ pub(super) fn attention<
         tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
     let turns = if LOOP { cdiv(blocks * all - program_id(0), num_programs(0)) } else { 1 };
     for number in 0..turns {
-        let turn = program_id(0) + number * num_programs(0);
-        let (block, sequence) = place_of(turn, blocks, all, together);
+        let (block, head, batch) = if LOOP {
+            let (block, sequence) = place_of(program_id(0) + number * num_programs(0), blocks, all, together);
+            (block, sequence % heads, minimum(sequence / heads, batches - 1))
+        } else {
+            (num_programs(0) - 1 - program_id(0), program_id(1), program_id(2))
+        };
         let first = block * BM;
-        let head = sequence % heads;
-        let batch = minimum(sequence / heads, batches - 1);
         let (q_start, queries) = if let Some(starts) = q_starts {
             let start = load(starts + batch);
             (start, load(starts + batch + 1) - start)
@@ -367,19 +372,22 @@ fn launch<'a, T: Float>(
         let capability = cx.device().compute_capability();
         ForwardConfig::rule(capability, 8 * size_of::<T>(), dims.0.max(dims.1), plain, even)
     })?;
-    let tiles = longest.div_ceil(config.block_q) * heads * batches;
+    let blocks = longest.div_ceil(config.block_q);
+    let tiles = blocks * heads * batches;
     check::size("q", tiles)?;
     // Blocks of as many sequences take turns as have the places of a program's blocks go up by an odd number: all places
     // come up equally often then, where there is a power of two of them.
-    let (programs, together) = match config.programs {
-        0 => (tiles, 1),
-        several => {
+    // More heads or batches than a grid has places for share programs.
+    let several = if heads.max(batches) > MOST_PROGRAMS { config.programs.max(1) } else { config.programs };
+    let (grid, together) = match several {
+        0 => ((blocks, heads, batches), 1),
+        _ => {
             let programs = several * cx.device().multiprocessor_count();
-            (tiles.min(programs), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
+            ((tiles.min(programs), 1, 1), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
         }
     };
     let bias_strides = bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64));
-    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1, LOOP: config.programs > 0 }
+    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1, LOOP: several > 0 }
         .call(
             &descriptor("q", &q)?,
             &descriptor("k", &k)?,
@@ -409,7 +417,7 @@ fn launch<'a, T: Float>(
             lse_strides[0] as i64,
             lse_strides[1] as i64,
         )
-        .grid(check::size("q", programs)? as usize)
+        .grid(grid)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .stream(cx.stream())

@@ -5,7 +5,7 @@ use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
 use super::serving::one_part;
 use super::shape::contiguous_last;
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, TensorDesc};
@@ -36,8 +36,11 @@ impl MlaConfig {
         }
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
         let block_k = block(if hopper { 32 } else { 16 });
-        // As many parts as run at once: more would begin a second turn of all multiprocessors.
-        let wanted = device.multiprocessor_count() / programs.max(1);
+        // As many parts as run at once: more would begin a second turn of all multiprocessors. Two where programs of one part are
+        // nearly as many as multiprocessors: then a turn of halves ends as early, and no multiprocessor is without work for
+        // all of the last one (6 % of 128 programs on an H100, of 8192 keys each).
+        let at_once = device.multiprocessor_count();
+        let wanted = if programs <= at_once { (at_once / programs.max(1)).max(2) } else { 1 };
         let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
         MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
@@ -191,7 +194,8 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward), and [`Error::InvalidSetting`] without a scale.
+/// As [`forward`](super::forward), [`Error::InvalidGrid`] of more than 65,535 queries or sequences, and
+/// [`Error::InvalidSetting`] without a scale.
 pub fn mla_decode<'a, T: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
@@ -230,8 +234,9 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     if out.is_empty() {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &[rank, heads, sizes.keys], || {
-        let programs = heads.div_ceil(64) * queries * sequences;
+    let programs = heads.div_ceil(64) * queries * sequences;
+    let key = Key::from(T::ELEMENT).and([Some(programs), Some(sizes.page_size)]);
+    let config = cx.config(key, &[rank, heads, sizes.keys], || {
         MlaConfig::rule(cx.device(), sizes.keys, sizes.page_size, programs)
     })?;
     if config.block_k == 0 || !sizes.page_size.is_multiple_of(config.block_k) {

@@ -153,7 +153,7 @@ fn caches() {
     let (page_stride, d) = ((page * HEADS * D) as i64, D as i64);
     let (table, lengths): (&Buffer<i32>, &Buffer<i32>) = (&table, &lengths);
     let scales = || None::<&Buffer<f32>>;
-    let call = AttentionCachedConsts { BM: 16, BN: 64, D: 64, DV: 64, PAGE: page }.call(
+    let call = AttentionCachedConsts { BM: 16, BN: 64, D: 64, DV: 64, PAGE: page, RUN: 64 }.call(
         &q,
         &cache,
         &cache,

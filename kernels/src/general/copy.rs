@@ -1,5 +1,6 @@
 //! Copies between tensors of different strides.
 
+use crate::check::MOST_PROGRAMS;
 use crate::tensor::layout::Layout;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -109,9 +110,6 @@ fn starts(rest: &[Dimension]) -> Vec<(usize, usize)> {
     starts
 }
 
-/// The most programs along axes 1 and 2 of a grid.
-const MOST: usize = 65_535;
-
 fn launch<T: DType>(
     cx: &Context,
     x: tilewright::View<'_, T>,
@@ -119,7 +117,8 @@ fn launch<T: DType>(
     [m, n, a, b]: [Dimension; 4],
 ) -> Result<()> {
     let (bm, bn) = if m.size == 1 { (1, 1024) } else { (64, 64) };
-    for (first_a, first_b) in (0..a.size).step_by(MOST).flat_map(|i| (0..b.size).step_by(MOST).map(move |j| (i, j))) {
+    let firsts = |size: usize| (0..size).step_by(MOST_PROGRAMS);
+    for (first_a, first_b) in firsts(a.size).flat_map(|i| firsts(b.size).map(move |j| (i, j))) {
         let x = x.slice(first_a * a.from + first_b * b.from..)?;
         let mut out = out.reborrow().slice_mut(first_a * a.to + first_b * b.to..)?;
         CopyBlocksConsts { BM: bm, BN: bn }
@@ -139,8 +138,8 @@ fn launch<T: DType>(
             )
             .grid((
                 m.size.div_ceil(bm) * n.size.div_ceil(bn),
-                (a.size - first_a).min(MOST),
-                (b.size - first_b).min(MOST),
+                (a.size - first_a).min(MOST_PROGRAMS),
+                (b.size - first_b).min(MOST_PROGRAMS),
             ))
             .stream(cx.stream())
             .launch(cx.device())?;

@@ -11,6 +11,7 @@ mod number;
 mod pointwise;
 mod pool;
 mod quantise;
+mod radix;
 mod reduce;
 mod sample;
 mod scan;
@@ -21,7 +22,9 @@ mod truth;
 mod walk;
 
 pub use arg::{argmax, argmax_into, argmin, argmin_into};
-pub use conv::{ConvConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight};
+pub use conv::{
+    ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight,
+};
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
 pub use elementwise::parts;
@@ -38,6 +41,7 @@ pub use pointwise::{
 };
 pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
 pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
+pub use radix::SortDigitsConfig;
 pub use reduce::{
     max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,
     norm_l2, norm_l2_all, norm_l2_into, norm_max, norm_max_all, norm_max_into, prod, prod_all, prod_into, sum, sum_all,

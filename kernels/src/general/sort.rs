@@ -1,15 +1,14 @@
 //! Sorting rows.
 
 use super::number::Number;
-use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use crate::check::{self, Rows};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
 
-/// The longest row that one program sorts. Longer ones are sorted in runs of this length, which are then merged.
-const RUN: usize = 16_384;
-/// Elements that a program merges at a time.
-const MERGED: usize = 4096;
+/// The longest row that one program sorts.
+const WHOLE: usize = 16_384;
 
 /// The order of a sort.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,9 +20,9 @@ pub enum Order {
     Descending,
 }
 
-/// A run of a row in registers. What pads it stays behind, as it is of the extreme value and sorting is stable.
+/// A row in registers. What pads it stays behind, as it is of the extreme value and sorting is stable.
 #[kernel]
-fn sort_runs<T: Num, const DESCENDING: bool, const BLOCK: usize>(
+fn sort_whole<T: Num, const DESCENDING: bool, const BLOCK: usize>(
     x: Ptr<T>,
     values: Option<PtrMut<T>>,
     places: Option<PtrMut<i32>>,
@@ -33,16 +32,16 @@ fn sort_runs<T: Num, const DESCENDING: bool, const BLOCK: usize>(
     values_stride: i64,
     places_stride: i64,
 ) {
-    let (row, first) = (program_id(0) as i64, program_id(1) * BLOCK);
-    let column = first + arange(0, BLOCK);
+    let row = program_id(0) as i64;
+    let column = arange(0, BLOCK);
     let mask = column < columns;
     let v = load(x + row * x_stride + column, mask = mask, other = padding);
     if let Some(places) = places {
         let order = if DESCENDING { argsort(v, descending = true) } else { argsort(v) };
-        store(places + row * places_stride + column, first + order, mask = mask);
+        store(places + row * places_stride + column, order, mask = mask);
         if let Some(values) = values {
             // Read again, as the row is in the cache: so the sort has the registers of what it would otherwise keep.
-            let sorted = load(x + row * x_stride + first + order, mask = mask);
+            let sorted = load(x + row * x_stride + order, mask = mask);
             store(values + row * values_stride + column, sorted, mask = mask);
         }
     } else {
@@ -53,185 +52,55 @@ fn sort_runs<T: Num, const DESCENDING: bool, const BLOCK: usize>(
     }
 }
 
-/// How many of the first `diagonal` results of merging `[left, middle)` with `[middle, right)` come from the left: a binary
-/// search (Odeh, Green, Mwassi, Shmueli and Birk, "Merge Path", 2012).
-#[device]
-fn taken_from_left<T: Num, const DESCENDING: bool>(
-    x: Ptr<T>,
-    left: i32,
-    middle: i32,
-    right: i32,
-    diagonal: i32,
-) -> i32 {
-    let mut low = maximum(0, diagonal - (right - middle));
-    let mut high = minimum(diagonal, middle - left);
-    while low < high {
-        let half = low + (high - low) / 2;
-        let a = load(x + (left + half));
-        let b = load(x + (middle + (diagonal - 1 - half)));
-        // Whether `b` comes before `a` though it is in the right run. Of zeros the negative one is less, NaN is greatest.
-        let less = if DESCENDING { a } else { b };
-        let more = if DESCENDING { b } else { a };
-        let zeros = less == more && (1 as T) / less < (1 as T) / more;
-        let before = less < more || (more != more && less == less) || zeros;
-        low = select(before, low, half + 1);
-        high = select(before, half, high);
-    }
-    low
-}
-
-/// Merges pairs of neighbouring runs, `BLOCK` elements of the result per program: those that the runs have there, sorted.
-#[kernel]
-fn merge_runs<T: Num, const DESCENDING: bool, const BLOCK: usize>(
-    x: Ptr<T>,
-    x_places: Ptr<i32>,
-    values: Option<PtrMut<T>>,
-    places: PtrMut<i32>,
-    padding: T,
-    run: i32,
-    columns: i32,
-    x_stride: i64,
-    x_places_stride: i64,
-    values_stride: i64,
-    places_stride: i64,
-) {
-    let row = program_id(0) as i64;
-    let (x, x_places) = (x + row * x_stride, x_places + row * x_places_stride);
-    let at = program_id(1) * BLOCK;
-    // The pair of runs that these results lie in.
-    let left = at / run / 2 * 2 * run;
-    let middle = left + minimum(run, columns - left);
-    let right = middle + minimum(run, columns - middle);
-    let end = minimum(at - left + BLOCK, right - left);
-    let first = taken_from_left::<T, DESCENDING>(x, left, middle, right, at - left);
-    let last = taken_from_left::<T, DESCENDING>(x, left, middle, right, end);
-    let lane = arange(0, BLOCK);
-    let lefts = last - first;
-    let from_right = middle + (at - left - first) - lefts;
-    let place = lane + select(lane < lefts, left + first, from_right);
-    let mask = lane < end - (at - left);
-    let v = load(x + place, mask = mask, other = padding);
-    let v_at = load(x_places + place, mask = mask);
-    let order = if DESCENDING { argsort(v, descending = true) } else { argsort(v) };
-    if let Some(values) = values {
-        store(values + row * values_stride + at + lane, gather(v, order, axis = 0), mask = mask);
-    }
-    store(places + row * places_stride + at + lane, gather(v_at, order, axis = 0), mask = mask);
-}
-
 /// Rows of a matrix to write, and the distance between them.
-struct To<'a, T: DType> {
-    elements: ViewMut<'a, T>,
-    stride: usize,
+pub(super) struct To<'a, T: DType> {
+    pub(super) elements: ViewMut<'a, T>,
+    pub(super) stride: usize,
 }
 
 impl<'a, T: DType> To<'a, T> {
-    fn new(buffer: &'a mut Buffer<T>, stride: usize) -> Self {
+    pub(super) fn new(buffer: &'a mut Buffer<T>, stride: usize) -> Self {
         To { elements: buffer.as_view_mut(), stride }
     }
-
-    fn reborrow(&mut self) -> To<'_, T> {
-        To { elements: self.elements.reborrow(), stride: self.stride }
-    }
 }
 
-/// The longest row, so that axis 1 of a grid has a program for every [`MERGED`] elements of it.
+/// The distance between rows that are written, if they are.
+pub(super) fn stride<T: DType>(to: &Option<To<'_, T>>) -> i64 {
+    to.as_ref().map_or(0, |to| to.stride as i64)
+}
+
+/// The longest row, so that axis 1 of a grid has a program for every 2048 elements of it.
 const LONGEST: usize = 1 << 27;
 
-/// What a sort is of.
-#[derive(Clone, Copy)]
-struct Sort<T> {
-    rows: usize,
-    columns: usize,
-    order: Order,
-    padding: T,
+/// Rows that are sorted.
+pub(super) struct Sorted<'a, T: DType> {
+    pub(super) x: View<'a, T>,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) order: Order,
 }
 
-impl<T: Num> Sort<T> {
-    fn runs(
-        &self,
-        cx: &Context,
-        (x, x_stride): (View<'_, T>, usize),
-        values: Option<To<'_, T>>,
-        places: Option<To<'_, i32>>,
-    ) -> Result<()> {
-        let block = self.columns.next_power_of_two().min(RUN);
-        let (values_stride, places_stride) =
-            (values.as_ref().map_or(0, |to| to.stride), places.as_ref().map_or(0, |to| to.stride));
-        SortRunsConsts { DESCENDING: self.order == Order::Descending, BLOCK: block }
+impl<T: Number> Sorted<'_, T> {
+    /// Sorts rows that fit into registers.
+    fn whole(&self, cx: &Context, values: Option<To<'_, T>>, places: Option<To<'_, i32>>) -> Result<()> {
+        let block = self.columns.next_power_of_two();
+        let (values_stride, places_stride) = (stride(&values), stride(&places));
+        SortWholeConsts { DESCENDING: self.order == Order::Descending, BLOCK: block }
             .call(
-                x,
+                self.x,
                 MaybeViewMut::from(values.map(|to| to.elements)),
                 MaybeViewMut::from(places.map(|to| to.elements)),
-                self.padding,
+                if self.order == Order::Ascending { T::LAST } else { T::LOWEST },
                 self.columns as i32,
-                x_stride as i64,
-                values_stride as i64,
-                places_stride as i64,
+                self.stride as i64,
+                values_stride,
+                places_stride,
             )
-            .grid((self.rows, self.columns.div_ceil(block)))
+            .grid(self.rows)
             .num_warps((block / 512).clamp(1, 32) as u32)
             .stream(cx.stream())
             .launch(cx.device())
-    }
-
-    /// Merges runs of `run` elements.
-    fn merge(
-        &self,
-        cx: &Context,
-        run: usize,
-        (x, x_stride): (View<'_, T>, usize),
-        (x_places, x_places_stride): (View<'_, i32>, usize),
-        values: Option<To<'_, T>>,
-        places: To<'_, i32>,
-    ) -> Result<()> {
-        let values_stride = values.as_ref().map_or(0, |to| to.stride);
-        MergeRunsConsts { DESCENDING: self.order == Order::Descending, BLOCK: MERGED }
-            .call(
-                x,
-                x_places,
-                MaybeViewMut::from(values.map(|to| to.elements)),
-                places.elements,
-                self.padding,
-                run as i32,
-                self.columns as i32,
-                x_stride as i64,
-                x_places_stride as i64,
-                values_stride as i64,
-                places.stride as i64,
-            )
-            .grid((self.rows, self.columns.div_ceil(MERGED)))
-            .num_warps(8)
-            .stream(cx.stream())
-            .launch(cx.device())
-    }
-
-    /// Sorts runs into one pair of workspaces, and merges them between two; the last merge writes the results.
-    fn merged(
-        &self,
-        cx: &Context,
-        x: (View<'_, T>, usize),
-        mut values: Option<To<'_, T>>,
-        mut places: Option<To<'_, i32>>,
-    ) -> Result<()> {
-        let (columns, len) = (self.columns, self.rows * self.columns);
-        let mut from = (cx.device().empty::<T>(len)?, cx.device().empty::<i32>(len)?);
-        let mut to = (cx.device().empty::<T>(len)?, cx.device().empty::<i32>(len)?);
-        self.runs(cx, x, Some(To::new(&mut from.0, columns)), Some(To::new(&mut from.1, columns)))?;
-        let mut run = RUN;
-        while run < columns {
-            let (x, x_places) = ((from.0.as_view(), columns), (from.1.as_view(), columns));
-            if run * 2 >= columns {
-                let spare = To::new(&mut to.1, columns);
-                let places = places.as_mut().map_or(spare, To::reborrow);
-                return self.merge(cx, run, x, x_places, values.as_mut().map(To::reborrow), places);
-            }
-            let places = To::new(&mut to.1, columns);
-            self.merge(cx, run, x, x_places, Some(To::new(&mut to.0, columns)), places)?;
-            std::mem::swap(&mut from, &mut to);
-            run *= 2;
-        }
-        Ok(())
     }
 }
 
@@ -253,10 +122,9 @@ fn run<T: Number, const R: usize>(
     if x.is_empty() {
         return Ok(());
     }
-    let padding = if order == Order::Ascending { T::LAST } else { T::LOWEST };
-    let sort = Sort { rows: from.rows, columns: from.columns, order, padding };
-    let x = (x.elements(), from.stride);
-    if from.columns <= RUN { sort.runs(cx, x, values, places) } else { sort.merged(cx, x, values, places) }
+    let Rows { rows, columns, stride } = from;
+    let sorted = Sorted { x: x.elements(), stride, rows, columns, order };
+    if columns <= WHOLE { sorted.whole(cx, values, places) } else { sorted.by_digits(cx, values, places) }
 }
 
 fn rows_like<'a, T: DType, const R: usize>(
@@ -281,8 +149,9 @@ fn rows_like<'a, T: DType, const R: usize>(
 ///
 /// # Method
 ///
-/// Rows of up to 16,384 elements are sorted in registers, longer ones in runs of this length, which are merged in pairs: each
-/// doubling reads and writes the row once more, in two workspaces of the results' sizes that are allocated for the call.
+/// Rows of up to 16,384 elements are sorted in registers, longer ones by their digits (Knuth, "The Art of Computer
+/// Programming", volume 3, 5.2.5): once for each byte of an element they are read twice and written once, into workspaces
+/// that are allocated for the call: one of the results' sizes for elements of two bytes, two for more.
 ///
 /// # Errors
 ///
@@ -356,13 +225,10 @@ mod tests {
     #[test]
     fn sorts_fit_into_registers() {
         let target = Target::sm_90a();
-        let runs = |block: usize| SortRunsConsts { DESCENDING: false, BLOCK: block };
-        let warps = |block: usize| (block / 512).clamp(1, 32) as u32;
-        for block in [1024, 4096, RUN] {
-            let compiled = runs(block).request::<f32>(true, true).num_warps(warps(block)).compile(target);
+        for block in [1024, 4096, WHOLE] {
+            let whole = SortWholeConsts { DESCENDING: false, BLOCK: block };
+            let compiled = whole.request::<f32>(true, true).num_warps((block / 512) as u32).compile(target);
             check_instructions(&format!("sort {block}"), compiled, &["ld.global.nc.v4.b32"]);
         }
-        let merge = MergeRunsConsts { DESCENDING: false, BLOCK: MERGED };
-        check_instructions("merge", merge.request::<f32>(true).num_warps(8).compile(target), &[]);
     }
 }

@@ -1,13 +1,10 @@
 //! Walks over several tensors of one shape at once, whatever their strides: blocks of two dimensions, two dimensions of the
 //! grid, and a launch for each index of what is beyond.
 
-use crate::check;
+use crate::check::{self, MOST_PROGRAMS};
 use crate::tensor::layout::Layout;
 use crate::{TensorView, TensorViewMut};
 use tilewright::{DType, Result, View, ViewMut};
-
-/// The most programs along axes 1 and 2 of a grid.
-const MOST: usize = 65_535;
 
 /// A dimension with a stride in each tensor.
 #[derive(Debug, Clone)]
@@ -169,9 +166,9 @@ fn starts(rest: &[Dimension], a: &Dimension, b: &Dimension) -> Vec<(Vec<usize>, 
     }
     let mut all = Vec::new();
     for start in &starts {
-        for i in (0..a.size).step_by(MOST) {
-            for j in (0..b.size).step_by(MOST) {
-                let sizes = ((a.size - i).min(MOST), (b.size - j).min(MOST));
+        for i in (0..a.size).step_by(MOST_PROGRAMS) {
+            for j in (0..b.size).step_by(MOST_PROGRAMS) {
+                let sizes = ((a.size - i).min(MOST_PROGRAMS), (b.size - j).min(MOST_PROGRAMS));
                 all.push((moved(&moved(start, a, i), b, j), sizes));
             }
         }

@@ -7,9 +7,9 @@
 mod activation;
 pub mod fp8;
 pub mod grouped;
-mod matmul;
+pub(crate) mod matmul;
 pub mod quantised;
-mod tiles;
+pub(crate) mod tiles;
 
 pub use activation::Activation;
 pub use matmul::{Matmul, MatmulConfig, Precision, matmul, matmul_into};

@@ -7,7 +7,7 @@ use tilewright::prelude::*;
 /// Tiles are counted down `GROUP` rows of them before the next column begins, so that programs that run at the same time
 /// share what they read.
 #[device]
-pub(super) fn corner<const BM: usize, const BN: usize, const GROUP: usize>(tile: i32, m: i32, n: i32) -> (i32, i32) {
+pub(crate) fn corner<const BM: usize, const BN: usize, const GROUP: usize>(tile: i32, m: i32, n: i32) -> (i32, i32) {
     let wide = GROUP * cdiv(n, BN);
     let first = tile / wide * GROUP;
     let height = minimum(cdiv(m, BM) - first, GROUP);
@@ -15,6 +15,6 @@ pub(super) fn corner<const BM: usize, const BN: usize, const GROUP: usize>(tile:
 }
 
 /// As few programs as need no more tiles each than `most` of them would.
-pub(super) fn balanced(tiles: usize, most: usize) -> usize {
+pub(crate) fn balanced(tiles: usize, most: usize) -> usize {
     tiles.div_ceil(tiles.div_ceil(most.max(1)).max(1))
 }

@@ -4,18 +4,18 @@
 use super::cross_entropy::{CrossEntropyConfig, CrossEntropyGradientConsts, CrossEntropyLossesConsts};
 use super::divergence::{DivergenceConfig, JsdRowsConsts, KlGradientConsts, KlLossesConsts};
 use super::dropout::DropElementsConsts;
-use super::embedding::{GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
+use super::embedding::{EmbeddingConfig, GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
 use super::gated::{GATED, GatedConsts, GatedGradientConsts};
 use super::group_norm::{
-    ChannelSumsConsts, GroupGradientConsts, GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts,
+    ChannelSumsConsts, GroupGradientConsts, GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts, GroupWholeConsts,
 };
-use super::linear_cross_entropy::ProductConsts;
+use super::linear_cross_entropy::{BLOCKS, ProductBlocksConsts, ProductConsts};
 use super::log_softmax::{LogSoftmaxConfig, LogSoftmaxGradientConsts, LogSoftmaxRowsConsts};
 use super::norm::{NormConfig, NormPiecesConsts, NormWholeConsts};
 use super::norm_backward::{ColumnSumsConsts, NormBackwardConfig, NormGradientConsts, NormGradientPiecesConsts};
 use super::rotary::{RotaryConfig, RotateConsts};
 use super::softmax::{SoftmaxGradientConsts, SoftmaxPiecesConsts};
-use crate::code::{H100, check_launch};
+use crate::code::{Code, H100, check_launch};
 use tilewright::prelude::*;
 
 /// Buffers on the CPU that calls are compiled with.
@@ -101,9 +101,14 @@ fn gradients_of_norms_are_compiled_well() {
         .num_warps(num_warps as u32)
         .max_registers(config.registers());
     // The f32 sums decide the layout: 4 elements a thread.
-    check_launch("gradient of long rows", call.compile(H100), num_warps, &["x", "dy", "weight", "dx"]);
+    check_launch(
+        "gradient of long rows",
+        call.compile(H100),
+        num_warps,
+        &[("x", 8), ("dy", 8), ("weight", 8), ("dx", 8)],
+    );
     let call = ColumnSumsConsts { M: 32, N: 32 }.call(&sums, &mut out, 16, 4096).grid(128).num_warps(4);
-    check_launch("sums of columns", call.compile(H100), 32, &["out"]);
+    check_launch("sums of columns", call.compile(H100), 32, &[("out", 8)]);
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn softmax_and_losses_are_compiled_well() {
     let call = SoftmaxPiecesConsts { BLOCK: 1 << 14, GROUP: 8 }.call(&x, &mut out, 1 << 15, 1 << 15, 1 << 15);
     check_launch("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
     for classes in [1 << 14, 1 << 15] {
-        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
+        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose_gradient(classes);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
         let none = None::<&Buffer<f32>>;
         let call = CrossEntropyGradientConsts { BLOCK: block, GROUP: 8, WHOLE: classes <= block }.call(
@@ -168,10 +173,17 @@ fn softmax_and_losses_are_compiled_well() {
             0.0,
         );
         check_launch("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
+        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
+        let warps = num_warps as u32;
         let call =
             CrossEntropyLossesConsts { BLOCK: block, GROUP: 8 }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
         check_launch("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
     }
+}
+
+#[test]
+fn divergences_are_compiled_well() {
+    let Data { x, y, mut out, few, mut few_out, .. } = data();
     let DivergenceConfig { block, num_warps } = DivergenceConfig::choose(1 << 15);
     let (s, n, warps) = (1 << 15, 1 << 15, num_warps as u32);
     let call = KlLossesConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &y, &mut few_out, s, s, n);
@@ -180,12 +192,40 @@ fn softmax_and_losses_are_compiled_well() {
     let call = KlGradientConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &few, &mut out, s, 0, s, per_row, n, 1.0);
     check_launch("its gradient", call.grid(2 * per_row as usize).num_warps(warps).compile(H100), 32, &[]);
     let (none, nothing) = (None::<&Buffer<f32>>, None::<&mut Buffer<f32>>);
+    let DivergenceConfig { block, num_warps } = DivergenceConfig::choose_jsd(1 << 15);
+    let warps = num_warps as u32;
+    let call = JsdRowsConsts { BLOCK: block }.call(
+        &x,
+        &y,
+        Some(&mut few_out),
+        none,
+        None::<&mut Buffer<bf16>>,
+        s,
+        s,
+        0,
+        0,
+        n,
+        0.5,
+        1.0,
+    );
+    check_launch("jsd", call.grid(2).num_warps(warps).compile(H100), 24, &[]);
+    let DivergenceConfig { block, num_warps } = DivergenceConfig::choose_jsd_backward(1 << 15);
     let call = JsdRowsConsts { BLOCK: block }.call(&x, &y, nothing, none, Some(&mut out), s, s, 0, s, n, 0.5, 1.0);
-    check_launch("jsd", call.grid(2).num_warps(warps).compile(H100), 16, &[]);
+    check_launch("its gradient", call.grid(2).num_warps(num_warps as u32).compile(H100), 16, &[]);
 }
 
 #[test]
 fn products_of_linear_cross_entropy_use_the_tensor_cores() {
+    for add in [false, true] {
+        let (m, n, k, warps, stages) = BLOCKS;
+        let request = ProductBlocksConsts { M: m, N: n, K: k, ADD: add }.request::<bf16, f32>();
+        let compiled = request.num_warps(warps).num_stages(stages).compile(H100).unwrap();
+        let Some(code) = Code::of(&compiled, "sm_90a") else { break };
+        code.assert_clean("product of blocks");
+        code.assert_fed("product of blocks");
+        let (stores, additions) = (code.count(&["UTMASTG"]), code.count(&["UTMAREDG"]));
+        assert!(if add { stores == 0 && additions > 0 } else { stores > 0 && additions == 0 }, "{}", code.summary());
+    }
     let Data { x, y, mut sums, .. } = data();
     for (a, b) in [((256, 1), (1, 256)), ((256, 1), (256, 1)), ((1, 256), (256, 1))] {
         let call = ProductConsts { M: 128, N: 128, K: 64, ADD: true }
@@ -202,20 +242,35 @@ fn embeddings_are_compiled_well() {
     let Data { x, mut out, mut sums, ids, .. } = data();
     let (s, n) = (4096i64, 4096i32);
     let ids = ids.slice(..16).unwrap();
-    let call = GatherRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut out, s, s, 16, 16, n);
-    check_launch("gather", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids"]);
-    let call = ScatterRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut sums, s, s, 16, 16, n);
-    check_launch("scatter", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids", "dtable"]);
+    let EmbeddingConfig { rows, block, num_warps } = EmbeddingConfig::choose(4096);
+    let call = GatherRowsConsts { ROWS: rows, BLOCK: block }.call(&x, ids, &mut out, s, s, 16, 16, n);
+    let grid = (16, 4096usize.div_ceil(block));
+    check_launch("gather", call.grid(grid).num_warps(num_warps as u32).compile(H100), 32, &[("ids", 8)]);
+    let EmbeddingConfig { rows, block, num_warps } = EmbeddingConfig::choose_backward(4096);
+    let call = ScatterRowsConsts { ROWS: rows, BLOCK: block }.call(&x, ids, &mut sums, s, s, 16, 16, n);
+    let grid = (16, 4096usize.div_ceil(block));
+    // The f32 that are added decide the layout: 4 elements a thread, which are 8 bytes of `dy`.
+    check_launch("scatter", call.grid(grid).num_warps(num_warps as u32).compile(H100), 32, &[("ids", 8), ("dy", 8)]);
     let order = Device::cpu().zeros::<i32>(16).unwrap();
     let call = SumRunsConsts { BLOCK: 1024 }.call(&x, ids, &order, &mut sums, s, s, 16, 16, n);
     // The f32 sums decide the layout: 4 elements a thread.
-    check_launch("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["dy"]);
+    check_launch("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &[("dy", 8)]);
 }
 
 #[test]
 fn group_norm_is_compiled_well() {
     let Data { x, y, mut out, sums, mut sums2, .. } = data();
-    let GroupNormConfig { channels, block, num_warps } = GroupNormConfig::choose(4, 1024);
+    for (groups, channels, inner) in [(4, 16, 512), (4, 1, 4096), (16, 4, 256)] {
+        let config = GroupNormConfig::choose(channels as usize, inner as usize);
+        let weight = x.slice(..groups as usize * channels as usize).unwrap();
+        let call = GroupWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(&x, weight, weight, &mut out, groups, channels, inner, 1e-5)
+            .grid(LEN / (channels * inner) as usize)
+            .num_warps(config.num_warps as u32);
+        // A number for each channel.
+        check_launch("a group in registers", call.compile(H100), 32, &[("weight", 2), ("bias", 2)]);
+    }
+    let GroupNormConfig { channels, block, num_warps } = GroupNormConfig::pieces(4, 1024);
     let call = GroupStatisticsConsts { CHANNELS: channels, BLOCK: block }.call(&x, &mut sums2, 4, 1024, 1e-5);
     check_launch("statistics", call.grid(16).num_warps(num_warps as u32).compile(H100), 32, &[]);
     let weight = x.slice(..16).unwrap();
@@ -226,5 +281,5 @@ fn group_norm_is_compiled_well() {
     let call =
         GroupGradientConsts { CHANNELS: 4, BLOCK: 1024 }.call(&x, &y, &sums, &sums2, weight, &mut out, 1, 16, 4, 1024);
     // A few numbers of the group's channels.
-    check_launch("gradient", call.grid(64).num_warps(4).compile(H100), 32, &["sums", "weight"]);
+    check_launch("gradient", call.grid(64).num_warps(4).compile(H100), 32, &[("sums", 4), ("weight", 2)]);
 }

@@ -2,7 +2,7 @@
 
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
@@ -28,6 +28,12 @@ impl CrossEntropyConfig {
     pub(super) fn choose(classes: usize) -> Self {
         let whole = classes.next_power_of_two().max(64);
         let block = if whole <= Self::WHOLE { whole } else { Self::PIECE };
+        CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
+    }
+
+    /// Of the gradient, which takes a longer row in pieces of the same length: what it reads again is in the cache.
+    pub(super) fn choose_gradient(classes: usize) -> Self {
+        let block = classes.next_power_of_two().clamp(64, Self::WHOLE);
         CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 }
@@ -233,7 +239,9 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     if to.rows == 0 || to.columns == 0 {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &[to.rows, to.columns], || CrossEntropyConfig::choose(to.columns))?;
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[to.rows, to.columns], || {
+        CrossEntropyConfig::choose_gradient(to.columns)
+    })?;
     let dloss_stride = i64::from(work.dloss.is_some_and(|dloss| dloss.len() > 1));
     CrossEntropyGradientConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>(), WHOLE: to.columns <= config.block }
         .call(

@@ -1,7 +1,7 @@
 //! Divergences between rows of logarithms of probabilities: of Kullback and Leibler, and of Jensen and Shannon.
 
 use super::reduction::{Reduction, reduced};
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -21,6 +21,18 @@ impl DivergenceConfig {
         let block = columns.next_power_of_two().clamp(32, 4096);
         // 8 elements a thread: 16 bytes of 16-bit elements.
         DivergenceConfig { block, num_warps: (block / 256).clamp(1, 16) }
+    }
+
+    /// Of the divergence of Jensen and Shannon, which needs more registers: half as many threads.
+    pub(super) fn choose_jsd(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, 2048);
+        DivergenceConfig { block, num_warps: (block / 512).clamp(1, 16) }
+    }
+
+    /// Of its gradient, which is written too: as many threads of a row as there may be, 16 elements each.
+    pub(super) fn choose_jsd_backward(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, 8192);
+        DivergenceConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 }
 
@@ -81,24 +93,14 @@ pub(super) fn kl_gradient<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
     store(out + row * out_stride + column, (p * factor) as T, mask = mask);
 }
 
-/// The logarithm of the mixture `beta p + (1 - beta) q`.
-#[device]
-fn log_mixture<A: Float, const N: usize>(x: Tile<A, { [N] }>, y: Tile<A, { [N] }>, beta: A) -> Tile<A, { [N] }> {
-    let peak = maximum(x, y);
-    // Both may be -inf, whose difference is none.
-    let shift = select(peak > A::MIN, peak, 0.0);
-    shift + log(beta * exp(y - shift) + (1.0 - beta) * exp(x - shift))
-}
-
 /// `a (b - c)`, 0 where `a` is, whatever the logarithms.
 #[device]
 fn part<A: Float, const N: usize>(a: Tile<A, { [N] }>, b: Tile<A, { [N] }>, c: Tile<A, { [N] }>) -> Tile<A, { [N] }> {
     select(a > 0.0, a * (b - c), 0.0)
 }
 
-/// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`. In 64 registers, which would leave room for a
-/// second program, its logarithms spill.
-#[kernel(flush = true, max_registers = 128)]
+/// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`.
+#[kernel(flush = true)]
 pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     y: Ptr<T>,
@@ -128,7 +130,10 @@ pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
             let loss = part(q, log_q, log_p);
             (loss, loss + q)
         } else {
-            let log_m = log_mixture(log_q, log_p, beta as T::Acc);
+            // Where the mixture is too small to be a number, its parts are too: they are smaller than any, whatever its
+            // logarithm, as long as that is finite.
+            let mixture = beta as T::Acc * p + (1.0 - beta) as T::Acc * q;
+            let log_m = log(maximum(mixture, T::Acc::MIN_POSITIVE));
             let of_q = (1.0 - beta) as T::Acc * part(q, log_q, log_m);
             (beta as T::Acc * part(p, log_p, log_m) + of_q, of_q)
         };
@@ -173,7 +178,7 @@ pub fn kl_divergence<'a, 'b, T: Float>(
     check::shape("target", target.shape(), input.shape())?;
     let (from, to) = (input.rows("input")?, target.rows("target")?);
     let mut losses = Tensor::empty(cx.device(), [from.rows])?;
-    let config = cx.config(T::ELEMENT, &input.shape(), || DivergenceConfig::choose(from.columns))?;
+    let config = cx.config(Key::of(T::ELEMENT, "kl"), &input.shape(), || DivergenceConfig::choose(from.columns))?;
     let (columns, strides) = (check::size("input", from.columns)?, (from.stride as i64, to.stride as i64));
     KlLossesConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
         .call(input.elements(), target.elements(), losses.buffer_mut(), strides.0, strides.1, columns)
@@ -207,7 +212,8 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
     if target.is_empty() {
         return Ok(out);
     }
-    let config = cx.config(T::ELEMENT, &target.shape(), || DivergenceConfig::choose(from.columns))?;
+    let config =
+        cx.config(Key::of(T::ELEMENT, "kl gradient"), &target.shape(), || DivergenceConfig::choose(from.columns))?;
     let per_row = from.columns.div_ceil(config.block.max(1));
     let columns = check::size("target", from.columns)?;
     let dloss_stride = i64::from(reduction == Reduction::None);
@@ -314,7 +320,9 @@ fn launch_jsd<T: Float>(
     if a.rows == 0 {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &x.shape(), || DivergenceConfig::choose(a.columns))?;
+    let choose = if gradient.is_some() { DivergenceConfig::choose_jsd_backward } else { DivergenceConfig::choose_jsd };
+    let key = Key::of(T::ELEMENT, if gradient.is_some() { "jsd gradient" } else { "jsd" });
+    let config = cx.config(key, &x.shape(), || choose(a.columns))?;
     let (mut dloss, mut dloss_stride, mut dx, mut dx_stride, mut factor) = (None, 0, None, 0, 1.0);
     if let Some(gradient) = gradient {
         dloss_stride = i64::from(gradient.reduction == Reduction::None);

@@ -1,7 +1,7 @@
 //! Rows of a table, by number, and the gradient of the table.
 
 use crate::arguments::{packed, vector};
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -19,9 +19,16 @@ config! {
 }
 
 impl EmbeddingConfig {
-    fn choose(columns: usize) -> Self {
+    /// A whole row, if it is not too long, 16 elements a thread.
+    pub(super) fn choose(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(16, 4096);
+        EmbeddingConfig { rows: (1024 / block).max(1), block, num_warps: (block / 512).max(4) }
+    }
+
+    /// Of the gradient, which adds f32: 4 elements a thread, so that neighbouring threads add to neighbouring 16 bytes.
+    pub(super) fn choose_backward(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(16, 1024);
-        EmbeddingConfig { rows: 1024 / block, block, num_warps: 4 }
+        EmbeddingConfig { rows: 1024 / block, block, num_warps: 8 }
     }
 }
 
@@ -188,7 +195,8 @@ pub fn embedding_backward<'a, 'b, 'c, T: Float, G: Float, I: Int>(
     if dy.is_empty() {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &dy.shape(), || EmbeddingConfig::choose(columns))?;
+    let config =
+        cx.config(Key::of(T::ELEMENT, "gradient"), &dy.shape(), || EmbeddingConfig::choose_backward(columns))?;
     let sizes = (check::size("ids", ids.len())?, check::size("dy", columns)?);
     let grid = (ids.len().div_ceil(config.rows.max(1)), columns.div_ceil(config.block.max(1)));
     let (source, strides) = ((dy.elements(), ids.elements()), (from.stride as i64, to.stride as i64));
@@ -228,7 +236,8 @@ pub fn embedding_backward_ordered<'a, 'b, 'c, 'd, T: Float, G: Float, I: Int>(
     if dy.is_empty() {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &dy.shape(), || EmbeddingConfig::choose(columns))?;
+    let config =
+        cx.config(Key::of(T::ELEMENT, "gradient"), &dy.shape(), || EmbeddingConfig::choose_backward(columns))?;
     let (n, width) = (check::size("ids", ids.len())?, check::size("dy", columns)?);
     let (ids, order, strides) = (ids.elements(), order.elements(), (from.stride as i64, to.stride as i64));
     SumRunsConsts { BLOCK: config.block }

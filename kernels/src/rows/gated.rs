@@ -1,7 +1,7 @@
 //! Gated activations: SwiGLU and GeGLU.
 
 use crate::arguments::{Blocks, Source};
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::device::logistic;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -156,7 +156,7 @@ fn backward<T: Float, const R: usize>(
     if dy.is_empty() {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &[rows[0].rows, rows[0].columns], || GATED)?;
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[rows[0].rows, rows[0].columns], || GATED)?;
     let blocks = Blocks::of(&mut rows, config.block.max(1))?;
     let [v, w, x, y, z] = rows.map(|rows| rows.stride as i64);
     let (a, b) = inputs.map(|(a, b)| (a.elements(), b.elements())).unzip();

@@ -14,7 +14,7 @@ config! {
     "group_norm": pub struct GroupNormConfig {
         /// Channels that a program takes at a time.
         pub channels,
-        /// Elements of a channel that a program takes at a time.
+        /// Elements of a channel that a program takes at a time. A group that one tile holds is read once.
         pub block,
         /// Warps of a program.
         pub num_warps,
@@ -22,11 +22,58 @@ config! {
 }
 
 impl GroupNormConfig {
+    /// The largest tile that is kept in registers.
+    const WHOLE: usize = 16_384;
+    /// Elements of a larger group that are taken at a time.
+    const PIECE: usize = 2048;
+
+    /// The whole group, if one tile holds it.
     pub(super) fn choose(channels: usize, inner: usize) -> Self {
-        let block = inner.next_power_of_two().clamp(16, 4096);
-        let channels = channels.next_power_of_two().min(4096 / block);
+        let (rows, block) = (channels.next_power_of_two(), inner.next_power_of_two().max(16));
+        if rows.saturating_mul(block) > Self::WHOLE {
+            return Self::pieces(channels, inner);
+        }
+        GroupNormConfig { channels: rows, block, num_warps: (rows * block / 512).clamp(1, 16) }
+    }
+
+    /// Pieces of a group.
+    pub(super) fn pieces(channels: usize, inner: usize) -> Self {
+        let block = inner.next_power_of_two().clamp(16, Self::PIECE);
+        let channels = channels.next_power_of_two().min(Self::PIECE / block);
         GroupNormConfig { channels, block, num_warps: (channels * block / 256).clamp(1, 16) }
     }
+}
+
+/// A group in registers.
+#[kernel]
+pub(super) fn group_whole<T: Float, const CHANNELS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    weight: Option<Ptr<T>>,
+    bias: Option<Ptr<T>>,
+    out: PtrMut<T>,
+    groups: i32,
+    channels: i32,
+    inner: i32,
+    eps: Const<f64>,
+) {
+    let channel = arange(0, CHANNELS)[(.., None)];
+    let column = arange(0, BLOCK)[(None, ..)];
+    let inside = channel < channels;
+    let mask = inside & (column < inner);
+    let start = program_id(0) as i64 * (channels as i64 * inner as i64);
+    let place = channel * inner + column;
+    let values = load(x + start + place, mask = mask) as T::Acc;
+    let n = channels as T::Acc * inner as T::Acc;
+    let centred = select(mask, values - sum(values) / n, 0.0);
+    let rstd = rsqrt(sum(centred * centred) / n + eps as T::Acc);
+    let channel = program_id(0) % groups * channels + channel;
+    let result = if let Some(weight) = weight {
+        centred * (rstd * load(weight + channel, mask = inside) as T::Acc)
+    } else {
+        centred * rstd
+    };
+    let result = if let Some(bias) = bias { result + load(bias + channel, mask = inside) as T::Acc } else { result };
+    store(out + start + place, result as T, mask = mask);
 }
 
 /// The mean of a group and the reciprocal of its deviation, read once. Each lane keeps a running mean and the squares around
@@ -215,9 +262,14 @@ impl Sizes {
         Ok(Sizes { samples, all_channels, groups, channels: all_channels / groups, inner })
     }
 
-    fn config(&self, cx: &Context, dtype: tilewright::ElementType) -> Result<GroupNormConfig> {
+    fn config(
+        &self,
+        cx: &Context,
+        dtype: tilewright::ElementType,
+        choose: fn(usize, usize) -> GroupNormConfig,
+    ) -> Result<GroupNormConfig> {
         let sizes = [self.samples * self.groups, self.channels, self.inner];
-        cx.config(dtype, &sizes, || GroupNormConfig::choose(self.channels, self.inner))
+        cx.config(dtype, &sizes, || choose(self.channels, self.inner))
     }
 
     /// Elements and warps of a program that takes part of a channel.
@@ -233,7 +285,7 @@ impl Sizes {
 }
 
 fn statistics<T: Float, P: Float>(cx: &Context, x: &TensorView<'_, T, 3>, sizes: Sizes, eps: f64) -> Result<Buffer<P>> {
-    let config = sizes.config(cx, T::ELEMENT)?;
+    let config = sizes.config(cx, T::ELEMENT, GroupNormConfig::pieces)?;
     let [_, channels, inner] = sizes.numbers()?;
     let mut statistics = cx.device().empty::<P>(2 * sizes.samples * sizes.groups)?;
     GroupStatisticsConsts { CHANNELS: config.channels, BLOCK: config.block }
@@ -258,11 +310,21 @@ fn forward<T: Float, P: Float>(
     if x.is_empty() {
         return Ok(());
     }
+    let [all_channels, channels, inner] = sizes.numbers()?;
+    let (weight, bias) = (maybe(norm.weight), maybe(norm.bias));
+    let config = sizes.config(cx, T::ELEMENT, GroupNormConfig::choose)?;
+    if config.channels >= sizes.channels && config.block >= sizes.inner {
+        return GroupWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(x.elements(), weight, bias, out.elements(), check::size("groups", groups)?, channels, inner, norm.eps)
+            .grid(sizes.samples * groups)
+            .num_warps(config.num_warps as u32)
+            .stream(cx.stream())
+            .launch(cx.device());
+    }
     let statistics = statistics::<T, P>(cx, &x, sizes, norm.eps)?;
     let (block, warps) = sizes.channel_block();
     let per_channel = sizes.inner.div_ceil(block);
-    let [all_channels, channels, inner] = sizes.numbers()?;
-    let (weight, bias, per) = (maybe(norm.weight), maybe(norm.bias), per_channel as i32);
+    let per = per_channel as i32;
     GroupScaleConsts { BLOCK: block }
         .call(x.elements(), &statistics, weight, bias, out.elements(), per, all_channels, channels, inner)
         .grid(sizes.samples * sizes.all_channels * per_channel)
@@ -326,12 +388,13 @@ fn backward<T: Float, P: Float>(
 /// # Shapes
 ///
 /// `x` is `[samples, channels, inner]` without gaps: images are reshaped, `inner` is height times width. The result has its
-/// shape; weight and bias of `norm` are `[channels]`. Any float. Allocates mean and deviation of each group beside the result.
-/// One program computes those of a group: fewer groups than a GPU has multiprocessors leave some idle for that time.
+/// shape; weight and bias of `norm` are `[channels]`. Any float. A group of up to 16,384 elements is read once; for larger ones
+/// mean and deviation of each group are allocated beside the result. One program computes those of a group: fewer groups than
+/// a GPU has multiprocessors leave some idle for that time.
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64) and rounded once. Variances are computed around running means.
+/// Computed in f32 (f64 for f64) and rounded once. Variances are computed around means, of large groups around running means.
 ///
 /// # Errors
 ///

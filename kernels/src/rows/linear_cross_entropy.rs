@@ -3,6 +3,8 @@
 use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses, mean_scale};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::packed;
+use crate::products::matmul::problem::{Order, order};
+use crate::products::tiles::{balanced, corner};
 use crate::products::{Matmul, Precision};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -40,9 +42,73 @@ pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const 
     store(place, acc as C, mask = mask);
 }
 
+/// `c = a^T * b`, or `c += a^T * b`, by blocks that the hardware copies. Sums are added to memory as they are.
+#[kernel]
+pub(super) fn product_blocks<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
+    a: TensorDesc<T, { [K, M] }>,
+    b: TensorDesc<T, { [K, N] }>,
+    c: TensorDescMut<C, { [M, N] }>,
+    m: i32,
+    n: i32,
+    k: i32,
+) {
+    let tiles = cdiv(m, M) * cdiv(n, N);
+    #[warp_specialize]
+    for tile in (program_id(0)..tiles).step_by(num_programs(0)) {
+        let (row, column) = corner::<M, N, 8>(tile, m, n);
+        let mut acc = zeros::<T::Acc>([M, N]);
+        for first in (0..k).step_by(K) {
+            acc = dot(a.load([first, row]).trans(), b.load([first, column]), acc = acc);
+        }
+        if ADD {
+            c.atomic_add([row, column], acc as C);
+        } else {
+            c.store([row, column], acc as C);
+        }
+    }
+}
+
 /// The product of the family, with factors of f32 as here.
 fn matmul<T: Float>() -> Matmul<'static, T> {
     Matmul::default().precision(Precision::Tf32x3)
+}
+
+/// Blocks, warps and stages of [`product_blocks`]: two groups of four warps take turns on an H100.
+pub(super) const BLOCKS: (usize, usize, usize, u32, u32) = (128, 128, 64, 4, 4);
+/// The same on a CPU.
+const ON_CPU: (usize, usize, usize, u32, u32) = (32, 32, 32, 4, 2);
+
+/// [`add_product`] by blocks, if the hardware copies them and adds sums to memory: of 16 bits, into f32.
+fn add_blocks<T: Float, C: Float>(
+    cx: &Context,
+    a: &TensorView<'_, T, 2>,
+    b: &TensorView<'_, T, 2>,
+    c: &mut TensorViewMut<'_, C, 2>,
+    add: bool,
+) -> Result<bool> {
+    let capability = cx.device().compute_capability();
+    let across =
+        |strides: [usize; 2], shape, bytes| order([0, strides[0], strides[1]], shape, bytes) == Some(Order::Across);
+    let are_copied = across(a.strides(), a.shape(), size_of::<T>()) && across(b.strides(), b.shape(), size_of::<T>());
+    let is_written = C::ELEMENT == f32::ELEMENT && across(c.strides(), c.shape(), size_of::<C>());
+    if size_of::<T>() != 2 || !are_copied || !is_written || capability.is_some_and(|capability| capability < (9, 0)) {
+        return Ok(false);
+    }
+    let ([k, m], [_, n]) = (a.shape(), b.shape());
+    let [m_size, n_size, k_size] = [check::size("weight", m)?, check::size("x", n)?, check::size("x", k)?];
+    let (bm, bn, bk, warps, stages) = if capability.is_some() { BLOCKS } else { ON_CPU };
+    let a = TensorDesc::with_strides(a.elements(), a.shape(), a.strides())?;
+    let b = TensorDesc::with_strides(b.elements(), b.shape(), b.strides())?;
+    let (shape, strides) = (c.shape(), c.strides());
+    let mut c = TensorDescMut::with_strides(c.elements_mut(), shape, strides)?;
+    ProductBlocksConsts { M: bm, N: bn, K: bk, ADD: add }
+        .call(&a, &b, &mut c, m_size, n_size, k_size)
+        .grid(balanced(m.div_ceil(bm) * n.div_ceil(bn), cx.device().multiprocessor_count()))
+        .num_warps(warps)
+        .num_stages(stages)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(true)
 }
 
 /// `c (+)= a^T * b`, of `[k, m]` and `[k, n]`. Products of the family add to tensors other than the one that they write.
@@ -53,6 +119,9 @@ fn add_product<T: Float, C: Float>(
     mut c: TensorViewMut<'_, C, 2>,
     add: bool,
 ) -> Result<()> {
+    if add_blocks(cx, &a, &b, &mut c, add)? {
+        return Ok(());
+    }
     let ([k, m], [_, n]) = (a.shape(), b.shape());
     // Half as many numbers along the inner dimension where each has twice the size, or three products.
     let (block, inner) = if size_of::<T>() <= 2 { (128, 64) } else { (64, 32) };

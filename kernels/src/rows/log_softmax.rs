@@ -1,6 +1,6 @@
 //! Logarithms of softmax, and their gradient.
 
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -174,7 +174,9 @@ pub fn log_softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
         return Ok(());
     }
     let columns = check::size("y", from.columns)?;
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || LogSoftmaxConfig::choose(from.columns))?;
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || {
+        LogSoftmaxConfig::choose(from.columns)
+    })?;
     let strides = [from.stride, grads.stride, to.stride].map(|stride| stride as i64);
     LogSoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(y.elements(), dy.elements(), dx.elements(), strides[0], strides[1], strides[2], columns)

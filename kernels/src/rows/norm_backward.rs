@@ -34,11 +34,12 @@ impl NormBackwardConfig {
     pub(super) fn choose(columns: usize, dtype: ElementType) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         let rows = (1024 / block).max(1);
-        // A thread keeps 16 bytes of five tiles, in 64 registers: a multiprocessor then holds 1024 threads. Tiles of several
-        // rows need more registers, and so do the longest, of which a thread keeps more: 512 threads.
+        // Of 16 bits a thread keeps 32 bytes of five tiles, in 128 registers: a multiprocessor then holds 512 threads, and half
+        // as many share in the sums of a row as of 16 bytes each. The longest rows, and those of more bits, are kept as 16
+        // bytes a thread, in 64 registers.
         let wide = rows * block * dtype.size() / (32 * 16);
         let num_warps = match dtype.size() {
-            2 if rows > 1 => 2,
+            2 if wide <= 16 => (wide / 2).max(2),
             _ if wide > 32 => 16,
             _ => wide.max(2),
         };

@@ -20,10 +20,12 @@ config! {
 
 impl RotaryConfig {
     pub(super) fn choose(heads: usize, half: usize) -> Self {
-        // 1024 pairs a program, of as few tokens as the heads allow: a token's angles are then read once.
-        let rows = (1024 / half.next_power_of_two()).max(1);
-        let heads = heads.next_power_of_two().min(rows);
-        RotaryConfig { tokens: rows / heads, heads, num_warps: 4 }
+        // All heads of a token, up to 2048 pairs: the token's angles are then read once. Of few heads several tokens, 1024
+        // pairs.
+        let rows = |pairs: usize| (pairs / half.next_power_of_two()).max(1);
+        let heads = heads.next_power_of_two().min(rows(2048));
+        let tokens = (rows(1024) / heads).max(1);
+        RotaryConfig { tokens, heads, num_warps: (tokens * heads * half.next_power_of_two() / 256).clamp(4, 8) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Softmax of rows, and its gradient.
 
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -186,7 +186,8 @@ pub fn softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
         return Ok(());
     }
     let columns = check::size("y", from.columns)?;
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns))?;
+    let config =
+        cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns))?;
     SoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(
             y.elements(),

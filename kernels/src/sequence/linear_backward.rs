@@ -113,9 +113,9 @@ fn attend_back_keys<T: Float, A: Float, const C: usize, const BK: usize, const B
         let reaching = qs[(.., None, ..)] * between;
         let pairs = select(earlier, sum(reaching * ks[(None, .., ..)], axis = 2), 0.0) as T;
         let alike = dot(ys, vs.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
-        let inner = sum(select(earlier, alike, 0.0)[(.., .., None)] * reaching, axis = 0);
         let left = exp(total[(None, ..)] - reach);
         let outer = dot(vs, (gradient as T).trans(), acc = zeros::<T::Acc>([C, BK]), precision = tf32x3);
+        let inner = sum(select(earlier, alike, 0.0)[(.., .., None)] * reaching, axis = 0);
         atomic_add(dk + of_key, (inner + outer * left) as A, mask = key_mask, order = relaxed);
         let values_back = dot((ks * left) as T, gradient as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3);
         let values_back = dot(pairs.trans(), ys, acc = values_back, precision = tf32x3);

@@ -48,6 +48,9 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let of_x = (of_step * p as i64)[(.., None)] + j as i64;
     let x_mask = (t < len)[(.., None)] & (j < p);
     let (xs, ys) = (load(x + of_x, mask = x_mask), load(dy + of_x, mask = x_mask));
+    if let Some(dskip) = dskip {
+        atomic_add(dskip + head, sum(ys as T::Acc * xs as T::Acc) as A, order = relaxed);
+    }
     let place = (batch * num_programs(0) as i64 + chunk as i64) * heads as i64 + head as i64;
     let of_state = place * (n as i64 * p as i64) + ((i * p)[(.., None)] + j) as i64;
     let state_mask = (i < n)[(.., None)] & (j < p);
@@ -73,9 +76,6 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let grad_x = dot(pairs.trans(), ys, acc = outer * (left * step)[(.., None)], precision = tf32x3);
     let grad_x = if let Some(skip) = skip { grad_x + ys as T::Acc * load(skip + head) as T::Acc } else { grad_x };
     store(dx + of_x, grad_x as T, mask = x_mask);
-    if let Some(dskip) = dskip {
-        atomic_add(dskip + head, sum(ys as T::Acc * xs as T::Acc) as A, order = relaxed);
-    }
 
     // The state before the chunk.
     let through_state = dot(ys, state.trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);

@@ -38,9 +38,9 @@ fn optimisers_are_compiled_well() {
         .grid(LEN / 1024)
         .num_warps(4);
     // f32 by 16 bytes are bf16 by 8.
-    check_launch("adamw", call.compile(H100), 32, &["parameters", "gradients"]);
+    check_launch("adamw", call.compile(H100), 32, &[("parameters", 8), ("gradients", 8)]);
     let call = SgdStepConsts { BLOCK: 1024 }.call(&mut x, &g, Some(&mut means), Some(&scale), n, 0.1, 0.9, 0.0);
-    check_launch("sgd", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &["parameters", "gradients"]);
+    check_launch("sgd", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &[("parameters", 8), ("gradients", 8)]);
 }
 
 #[test]

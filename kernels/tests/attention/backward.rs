@@ -1,7 +1,7 @@
 use super::reference::{Case, Inputs, PLAIN, Upstream, expected, expected_gradients};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::attention::{self, BackwardConfig, Saved, SavedPacked};
+use tilewright_kernels::attention::{self, Attention, BackwardConfig, Saved, SavedPacked};
 use tilewright_kernels::{Context, Table, Tensor};
 
 /// What a backward pass is given, and the same as f64.
@@ -239,6 +239,26 @@ fn backward_refuses_what_does_not_fit() {
 }
 
 /// Without queries gradients of keys are 0, and without keys those of queries.
+/// Gradients have programs for each head, of which a grid has no more than 65,535.
+#[test]
+fn gradients_of_more_heads_or_batches_than_a_grid_has_places_are_refused() {
+    on_every_device(|cx| {
+        for (batch, heads, axis) in [(1, 65_536, 1), (65_536, 1, 2)] {
+            let x = Tensor::<f16, 4>::zeros(cx.device(), [batch, heads, 1, 8])?;
+            let lse = Tensor::<f32, 3>::zeros(cx.device(), [batch, heads, 1])?;
+            let (tensor, bias, dlse) = (x.view(), None, None);
+            let saved =
+                Saved { q: tensor, k: tensor, v: tensor, bias, out: tensor, lse: lse.view(), dout: tensor, dlse };
+            let refused = attention::backward(cx, saved, &Attention::default()).map(drop);
+            assert!(
+                matches!(refused, Err(Error::InvalidGrid { axis: at, value: 65_536, .. }) if at == axis),
+                "{batch} x {heads}: {refused:?}"
+            );
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn gradients_of_empty_problems() {
     on_every_device(|cx| {

@@ -1,5 +1,6 @@
 use super::reference::{Case, Inputs, PLAIN, expected};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
+use tilewright::launch::{GRID_LIMITS, shapes_of};
 use tilewright::prelude::*;
 use tilewright_kernels::attention::{self, Attention, ForwardConfig};
 use tilewright_kernels::{Context, Table, Tensor};
@@ -204,6 +205,31 @@ fn a_table_says_how_attention_runs() {
             let cx = cx.clone().with_table(table);
             for causal in [false, true] {
                 check::<f16>(&cx, Case { batch, heads, kv_heads: heads / 2, queries, keys, causal, ..case })?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A grid has at most 65,535 programs along its second axis, and as many along its third. What a launch would be is looked at
+/// everywhere; it is made on GPUs only, as the interpreter takes seconds for so many heads: there, programs that share blocks are
+/// tested with fewer of them. Every head sees one key, so that it gives the value of this key.
+#[test]
+fn heads_and_batches_may_be_more_than_a_grid_has_places() {
+    const MOST: usize = GRID_LIMITS[1] as usize;
+    const D: usize = 8;
+    on_every_device(|cx| {
+        for (batch, heads, beyond) in [(1, MOST, false), (1, MOST + 1, true), (MOST + 1, 1, true)] {
+            let x = Tensor::<f16, 4>::zeros(cx.device(), [batch, heads, 1, D])?;
+            let values: Vec<f16> = (0..batch * heads * D).map(|at| f16::from_f32((at % 2039) as f32)).collect();
+            let v = Tensor::upload(cx.device(), &values, [batch, heads, 1, D])?;
+            let options = Attention::default();
+            let launches = shapes_of(|| attention::forward(cx, &x, &x, &v, &options).map(drop))?;
+            let grids: Vec<[u32; 3]> = launches.iter().map(|launch| launch.grid()).collect();
+            assert!(matches!(grids[..], [[_, 1, 1]]) == beyond, "{batch} x {heads}: {grids:?}");
+            if beyond && cx.device().is_cuda() {
+                let (out, _) = attention::forward(cx, &x, &x, &v, &options)?;
+                assert!(out.to_vec()? == values, "{batch} x {heads}");
             }
         }
         Ok(())

@@ -83,25 +83,31 @@ const KV_HEADS: usize = 2;
 const D: usize = 16;
 
 impl<K: DType> Pages<K> {
-    fn new(cx: &Context, lengths: &[usize], page: usize, of: fn(f64) -> K, real: fn(K) -> f64) -> Result<Self, Error> {
+    fn new(
+        cx: &Context,
+        lengths: &[usize],
+        [page, d]: [usize; 2],
+        of: fn(f64) -> K,
+        real: fn(K) -> f64,
+    ) -> Result<Self, Error> {
         let most = lengths.iter().map(|length| length.div_ceil(page)).max().unwrap_or(0);
         let pages = lengths.iter().map(|length| length.div_ceil(page)).sum::<usize>() + 2;
         let mut random = Random::new(page as u64);
-        let size = pages * page * KV_HEADS * D;
+        let size = pages * page * KV_HEADS * d;
         let (mut k, mut v) = (vec![of(f64::NAN); size], vec![of(f64::NAN); size]);
         // Numbers that are no pages stand behind those of a sequence.
         let mut table = vec![-7; lengths.len() * most];
         let (mut free, mut sequences) = (pages - 1, vec![]);
         for (sequence, &length) in lengths.iter().enumerate() {
-            let mut heads = (vec![0.0; KV_HEADS * length * D], vec![0.0; KV_HEADS * length * D]);
+            let mut heads = (vec![0.0; KV_HEADS * length * d], vec![0.0; KV_HEADS * length * d]);
             for key in 0..length {
                 if key % page == 0 {
                     table[sequence * most + key / page] = free as i32;
                     free -= 1;
                 }
                 let at = table[sequence * most + key / page] as usize * page + key % page;
-                for (head, column) in (0..KV_HEADS).flat_map(|head| (0..D).map(move |column| (head, column))) {
-                    let (to, from) = ((at * KV_HEADS + head) * D + column, (head * length + key) * D + column);
+                for (head, column) in (0..KV_HEADS).flat_map(|head| (0..d).map(move |column| (head, column))) {
+                    let (to, from) = ((at * KV_HEADS + head) * d + column, (head * length + key) * d + column);
                     (k[to], v[to]) = (of(random.normal()), of(random.normal()));
                     (heads.0[from], heads.1[from]) = (real(k[to]), real(v[to]));
                 }
@@ -110,8 +116,8 @@ impl<K: DType> Pages<K> {
         }
         let lengths: Vec<i32> = lengths.iter().map(|length| *length as i32).collect();
         Ok(Pages {
-            k: Tensor::upload(cx.device(), &k, [pages, page, KV_HEADS, D])?,
-            v: Tensor::upload(cx.device(), &v, [pages, page, KV_HEADS, D])?,
+            k: Tensor::upload(cx.device(), &k, [pages, page, KV_HEADS, d])?,
+            v: Tensor::upload(cx.device(), &v, [pages, page, KV_HEADS, d])?,
             table: Tensor::upload(cx.device(), &table, [lengths.len(), most])?,
             lengths: Tensor::upload(cx.device(), &lengths, [lengths.len()])?,
             sequences,
@@ -129,16 +135,16 @@ type Conversions<K> = (fn(f64) -> K, fn(K) -> f64);
 
 const LENGTHS: [usize; 3] = [100, 16, 41];
 
-/// `scales` are those of keys and of values, for each head.
+/// Pages of `page` keys with heads of `d`. `scales` are those of keys and of values, for each head.
 fn check_paged<T: Real, K: Float>(
     cx: &Context,
-    page: usize,
+    [page, d]: [usize; 2],
     (of, real): Conversions<K>,
     scales: Option<([f32; KV_HEADS], [f32; 1])>,
 ) -> Result<(), Error> {
-    let pages = Pages::new(cx, &LENGTHS, page, of, real)?;
+    let pages = Pages::new(cx, &LENGTHS, [page, d], of, real)?;
     let (queries, heads) = (2, 6);
-    let (q, q_reals) = Random::new(5).tensor::<T, 4>(cx, [LENGTHS.len(), heads, queries, D]);
+    let (q, q_reals) = Random::new(5).tensor::<T, 4>(cx, [LENGTHS.len(), heads, queries, d]);
     let on_device = scales.map(|(k, v)| {
         let k = Tensor::upload(cx.device(), &k, [KV_HEADS]).unwrap();
         (k, Tensor::upload(cx.device(), &v, [1]).unwrap())
@@ -156,11 +162,11 @@ fn check_paged<T: Real, K: Float>(
     let mut tokens: Vec<T> = vec![];
     for sequence in 0..LENGTHS.len() {
         for (query, head) in (0..queries).flat_map(|query| (0..heads).map(move |head| (query, head))) {
-            let at = ((sequence * heads + head) * queries + query) * D;
-            tokens.extend(q_reals[at..at + D].iter().map(|x| T::of(*x)));
+            let at = ((sequence * heads + head) * queries + query) * d;
+            tokens.extend(q_reals[at..at + d].iter().map(|x| T::of(*x)));
         }
     }
-    let tokens = Tensor::upload(cx.device(), &tokens, [LENGTHS.len() * queries, heads, D])?;
+    let tokens = Tensor::upload(cx.device(), &tokens, [LENGTHS.len() * queries, heads, d])?;
     let starts = Tensor::upload(cx.device(), &[0, 2, 4, 6], [4])?;
     let (packed, packed_lse) = attention::paged_prefill(cx, &tokens, &starts, queries, &cache, &options)?;
     let packed = packed.view().permute([1, 0, 2])?.to_vec()?;
@@ -168,23 +174,23 @@ fn check_paged<T: Real, K: Float>(
 
     for (sequence, (k, v)) in pages.sequences.iter().enumerate() {
         let keys = LENGTHS[sequence];
-        let case = Case { batch: 1, heads, kv_heads: KV_HEADS, queries, keys, causal: true, ..PLAIN };
+        let case = Case { batch: 1, heads, kv_heads: KV_HEADS, queries, keys, d, dv: d, causal: true, ..PLAIN };
         let (k_scale, v_scale) = scales.unwrap_or(([1.0; KV_HEADS], [1.0]));
-        let scaled = k.iter().enumerate().map(|(at, x)| x * f64::from(k_scale[at / (keys * D)])).collect();
+        let scaled = k.iter().enumerate().map(|(at, x)| x * f64::from(k_scale[at / (keys * d)])).collect();
         let v: Vec<f64> = v.iter().map(|x| x * f64::from(v_scale[0])).collect();
         let rows = heads * queries;
-        let x = Reals { q: q_reals[sequence * rows * D..][..rows * D].to_vec(), k: scaled, v, bias: None };
+        let x = Reals { q: q_reals[sequence * rows * d..][..rows * d].to_vec(), k: scaled, v, bias: None };
         let want = expected::<T>(&case, &x);
         let more = merging(&want.lse, &x.v);
-        let got = &out[sequence * rows * D..][..rows * D];
+        let got = &out[sequence * rows * d..][..rows * d];
         assert_close("paged", got, &want.out, |at, _| want.out_bounds[at] + more);
         let log_more = merging(&want.lse, &[1.0]);
         let got = &lse[sequence * rows..][..rows];
         assert_close("paged lse", got, &want.lse, |at, _| want.lse_bounds[at] + log_more);
         for head in 0..heads {
             let (from, to) = ((head * LENGTHS.len() + sequence) * queries, head * queries);
-            let (got, wanted) = (&packed[from * D..][..queries * D], &want.out[to * D..][..queries * D]);
-            assert_close("prefill", got, wanted, |at, _| want.out_bounds[to * D + at]);
+            let (got, wanted) = (&packed[from * d..][..queries * d], &want.out[to * d..][..queries * d]);
+            assert_close("prefill", got, wanted, |at, _| want.out_bounds[to * d + at]);
             let (got, wanted) = (&packed_lse[from..][..queries], &want.lse[to..][..queries]);
             assert_close("prefill lse", got, wanted, |at, _| want.lse_bounds[to + at]);
         }
@@ -195,10 +201,10 @@ fn check_paged<T: Real, K: Float>(
 #[test]
 fn caches_in_pages() {
     on_every_device(|cx| {
-        check_paged::<f16, f16>(cx, 16, (f16::from_f64, f16::to_f64), None)?;
-        check_paged::<bf16, bf16>(cx, 64, (bf16::from_f64, bf16::to_f64), None)?;
-        check_paged::<f32, f32>(cx, 1, (|x| x as f32, f64::from), None)?;
-        check_paged::<f16, f16>(cx, 24, (f16::from_f64, f16::to_f64), None)
+        check_paged::<f16, f16>(cx, [16, D], (f16::from_f64, f16::to_f64), None)?;
+        check_paged::<bf16, bf16>(cx, [64, D], (bf16::from_f64, bf16::to_f64), None)?;
+        check_paged::<f32, f32>(cx, [1, D], (|x| x as f32, f64::from), None)?;
+        check_paged::<f16, f16>(cx, [24, D], (f16::from_f64, f16::to_f64), None)
     });
 }
 
@@ -206,8 +212,22 @@ fn caches_in_pages() {
 fn caches_of_eight_bits_have_scales() {
     on_every_device(|cx| {
         let scales = Some(([0.5, 1.75], [3.0]));
-        check_paged::<f16, F8E4M3>(cx, 16, (F8E4M3::from_f64, F8E4M3::to_f64), scales)?;
-        check_paged::<bf16, F8E5M2>(cx, 64, (F8E5M2::from_f64, F8E5M2::to_f64), scales)
+        check_paged::<f16, F8E4M3>(cx, [16, D], (F8E4M3::from_f64, F8E4M3::to_f64), scales)?;
+        check_paged::<bf16, F8E5M2>(cx, [64, D], (F8E5M2::from_f64, F8E5M2::to_f64), scales)
+    });
+}
+
+/// Keys of heads that are a multiple of 64, or become one in blocks, are multiplied in another order than those of others, and
+/// of queries of other widths.
+#[test]
+fn heads_of_eight_bits_have_any_size() {
+    on_every_device(|cx| {
+        let scales = Some(([0.5, 1.75], [3.0]));
+        for d in [64, 128, 40, 24] {
+            check_paged::<f16, F8E4M3>(cx, [16, d], (F8E4M3::from_f64, F8E4M3::to_f64), scales)?;
+        }
+        check_paged::<bf16, F8E5M2>(cx, [24, 128], (F8E5M2::from_f64, F8E5M2::to_f64), scales)?;
+        check_paged::<f32, F8E4M3>(cx, [16, 64], (F8E4M3::from_f64, F8E4M3::to_f64), scales)
     });
 }
 
@@ -301,7 +321,7 @@ fn latent_attention() {
 #[test]
 fn caches_refuse_what_does_not_fit() {
     on_every_device(|cx| {
-        let pages = Pages::<f32>::new(cx, &LENGTHS, 16, |x| x as f32, f64::from)?;
+        let pages = Pages::<f32>::new(cx, &LENGTHS, [16, D], |x| x as f32, f64::from)?;
         let q = Tensor::<f32, 4>::zeros(cx.device(), [2, 6, 1, D])?;
         let refused = |q: &Tensor<f32, 4>, cache: &PagedCache<'_, f32>| {
             message(attention::paged_decode(cx, q, cache, &Attention::default()))

@@ -2,8 +2,8 @@
 
 use crate::common::{Random, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::general::{self, Extreme, Order, Sampling};
-use tilewright_kernels::{Context, Tensor, TensorViewMut};
+use tilewright_kernels::general::{self, Extreme, Number, Order, Sampling};
+use tilewright_kernels::{Context, Tensor, TensorView, TensorViewMut};
 
 /// Floats with many ties, zeros of both signs, infinities and NaNs.
 fn floats(random: &mut Random, len: usize) -> Vec<f32> {
@@ -62,10 +62,53 @@ fn rows_are_sorted_in_registers() {
     });
 }
 
-/// Three runs: two that are merged, and a short one that is merged with both.
 #[test]
-fn long_rows_are_sorted_in_runs() {
+fn long_rows_are_sorted_by_their_digits() {
     on_every_device(|cx| check_sort(cx, 1, 2 * 16_384 + 77));
+}
+
+/// Rows of a matrix with gaps, of one dtype, sorted as `i64` are that `key` makes of its elements.
+fn check_digits<T: Number>(cx: &Context, of: impl Fn(u64) -> T, key: impl Fn(T) -> i64 + Copy) -> Result<(), Error> {
+    let (columns, stride) = (16_400, 16_404);
+    let mut random = Random::new(size_of::<T>() as u64);
+    // Few values, so that the sort shows whether it is stable, but for the last byte.
+    let x: Vec<T> = (0..2 * stride).map(|_| of(random.bits() & 0xff00_0000_0000_03ff)).collect();
+    let buffer = cx.device().upload(&x)?;
+    let tensor = TensorView::with_strides(&buffer, [2, columns], [stride, 1])?;
+    let rows = || x.chunks(stride).map(|row| &row[..columns]);
+    let want: Vec<i32> = rows().flat_map(|row| order(row, false, key)).collect();
+    let sorted: Vec<i64> = rows()
+        .zip(want.chunks(columns))
+        .flat_map(|(row, order)| order.iter().map(|at| key(row[*at as usize])).collect::<Vec<_>>())
+        .collect();
+    assert!(general::argsort(cx, tensor, Order::Ascending)?.to_vec()? == want, "places of {}", T::ELEMENT);
+    let values = general::sort_values(cx, tensor, Order::Ascending)?.to_vec()?;
+    assert!(values.into_iter().map(key).eq(sorted), "values of {}", T::ELEMENT);
+    Ok(())
+}
+
+#[test]
+fn long_rows_of_every_width_are_sorted_by_their_digits() {
+    on_every_device(|cx| {
+        check_digits::<i8>(cx, |bits| bits as i8, i64::from)?;
+        check_digits::<u16>(cx, |bits| (bits >> 52) as u16 | bits as u16, i64::from)?;
+        let bf16_of = |bits: u64| bf16::from_bits((bits >> 48) as u16 | (bits & 0xff) as u16);
+        check_digits::<bf16>(cx, bf16_of, |x| key(x.to_f32()))?;
+        check_digits::<i32>(cx, |bits| (bits >> 32 | bits) as i32, i64::from)?;
+        check_digits::<i64>(cx, |bits| bits as i64, |x| x)
+    });
+}
+
+#[test]
+fn long_rows_of_f64_are_sorted_by_their_digits() {
+    on_every_device(|cx| {
+        let key = |x: f64| match x.to_bits() as i64 {
+            _ if x.is_nan() => i64::MAX,
+            bits if bits < 0 => i64::MIN - bits - 1,
+            bits => bits,
+        };
+        check_digits::<f64>(cx, f64::from_bits, key)
+    });
 }
 
 #[test]

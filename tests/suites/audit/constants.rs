@@ -173,3 +173,42 @@ fn constexprs_of_every_integer_type() {
         Ok(())
     });
 }
+
+/// Elements of groups of four in reverse, where there are such groups.
+#[device]
+fn reversed<const N: usize>(x: Tile<i32, { [N] }>) -> Tile<i32, { [N] }> {
+    static_assert!(N % 4 == 0);
+    reshape(flip(reshape(x, [N / 4, 4])), [N])
+}
+
+#[kernel]
+fn in_groups<const N: usize>(x: Ptr<i32>, out: PtrMut<i32>, times: i32) {
+    let i = arange(0, N);
+    let mut x = load(x + i);
+    if N % 4 == 0 && N > 4 {
+        x = reshape(sum(reshape(x, [N / 4, 4]), axis = 1, keep_dims = true) + reshape(x, [N / 4, 4]), [N]);
+        for _ in 0..times {
+            x = reversed(x);
+        }
+    } else if N > 4 {
+        static_assert!(N % 2 == 0);
+        x = reshape(flip(reshape(x, [N / 2, 2])), [N]);
+    }
+    store(out + i, x);
+}
+
+/// What holds in a branch says how tiles divide there, and binding compares the numbers once more.
+#[test]
+fn what_holds_in_a_branch_divides_tiles_there() {
+    check(|device| {
+        for n in [2usize, 4, 16, 32] {
+            let xs: Vec<i32> = (0..n as i32).map(|i| i * i).collect();
+            let mut out = device.zeros::<i32>(n)?;
+            InGroupsConsts { N: n }.call(&device.upload(&xs)?, &mut out, 3).grid(1).launch(device)?;
+            let group = |g: &[i32]| g.iter().rev().map(|x| x + g.iter().sum::<i32>()).collect::<Vec<_>>();
+            let want = if n > 4 { xs.chunks(4).flat_map(group).collect() } else { xs };
+            assert_eq!(out.to_vec()?, want, "{n}");
+        }
+        Ok(())
+    });
+}

@@ -25,9 +25,7 @@ fn rows_are_not_spilled_to_make_room() {
     }
 }
 
-/// No other advice spills less by more than 5 %, which is what ptxas varies by without a reason. Two kernels of `wgmma`
-/// are known to do so by a little more: by one register of four, and by 8.5 % of 2.3 KB. One of `mma.sync` spills 24 bytes,
-/// which it need not: launches compile once more with other advice where registers spill.
+/// No other advice spills less by more than 5 %, which is what ptxas varies by without a reason.
 #[test]
 fn products_get_the_registers_that_there_are() {
     // ptxas takes its time for these: with `mma.sync` and `wgmma`.
@@ -41,13 +39,7 @@ fn products_get_the_registers_that_there_are() {
             for programs in [None, Some(1)] {
                 let other = spills(&with_min_programs(compiled.ptx(), programs)).unwrap_or(spilled);
                 let told = format!("{name} for {}: {spilled} bytes, {other} with {programs:?}", target.name());
-                let known = match name.as_str() {
-                    "two 128/128/128 warps=16" => other * 5 / 100 + 4,
-                    "two 128/128/256 warps=4" => other * 9 / 100,
-                    "two 64/128/64 warps=4" if target == Target::sm_80() => 24,
-                    _ => other * 5 / 100,
-                };
-                assert!(spilled <= other + known, "{told}\n{}", compiled.report());
+                assert!(spilled * 100 <= other * 105, "{told}\n{}", compiled.report());
             }
         }
     }

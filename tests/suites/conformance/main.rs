@@ -35,9 +35,11 @@
 //! | `made` | the same of descriptors that kernels make |
 //! | `groups` | products by groups of warps: C104 |
 //! | `tuning` | configurations chosen by measuring: C97 |
+//! | `aot` | kernels that are compiled ahead: C100 |
 //! | `runtime` | launches, and what is below the language: C98 to C103 |
 //! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
+mod aot;
 mod arithmetic;
 mod atomics;
 mod batches;
@@ -68,7 +70,7 @@ mod tuning;
 
 use std::process::ExitCode;
 
-use runner::{Options, Row};
+use runner::{Failure, Options, Row};
 
 /// All rows, in order.
 fn rows() -> Vec<Row> {
@@ -94,6 +96,7 @@ fn rows() -> Vec<Row> {
         descriptors::rows(),
         groups::rows(),
         tuning::rows(),
+        aot::rows(),
         runtime::rows(),
         regressions::rows(),
     ]
@@ -103,9 +106,19 @@ fn rows() -> Vec<Row> {
 }
 
 fn main() -> ExitCode {
-    let options = Options::read(std::env::args().skip(1));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [aot::WITHOUT_COMPILER, path] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        let outcome = aot::without_compiler(path.as_ref());
+        return outcome.map_or_else(|Failure(reason)| fail(&reason), |()| ExitCode::SUCCESS);
+    }
+    let options = Options::read(arguments.into_iter());
     let rows = rows();
     let done = runner::run(&rows, &options);
     let page = options.filter.is_some() || page::check(&rows);
     if done && page { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn fail(reason: &str) -> ExitCode {
+    eprintln!("{reason}");
+    ExitCode::FAILURE
 }

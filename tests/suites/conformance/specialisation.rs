@@ -279,7 +279,7 @@ fn grids() -> Row {
 
 fn warps() -> Row {
     let mut row = Row::new("C80", "test_num_warps_pow2, test_maxnreg")
-        .remarks("there is no `maxnreg`, and there are no clusters (`num_ctas`)");
+        .remarks("`maxnreg` is `max_registers`; there are no clusters (`num_ctas`)");
     for warps in [0, 1, 2, 3, 4, 5, 8, 12, 16, 32, 33, 64] {
         let taken = [1, 2, 4, 8, 16, 32].contains(&warps);
         row.case(format!("{warps} warps"), move |device| {

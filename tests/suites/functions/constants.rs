@@ -58,6 +58,144 @@ fn functions_see_the_constants_of_their_modules() {
     });
 }
 
+mod converted {
+    use tilewright::prelude::*;
+
+    const EPS: f32 = 1e-5;
+    const COUNT: usize = 3;
+    const MASK: u32 = 0xFFFF_FFF0;
+    const DOWN: i32 = -1;
+    const ZERO: f64 = -0.0;
+
+    /// Constants of other types than `T`, in a function whose `T` is known where it is called.
+    #[device]
+    fn raised<T: Float, const N: usize>(x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+        x * COUNT as T + EPS as T
+    }
+
+    #[device]
+    fn masked<T: Int, const N: usize>(x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+        (x & MASK as T) + DOWN as T
+    }
+
+    #[kernel]
+    pub fn floats<T: Float, const N: usize>(x: Ptr<T>, known: PtrMut<f32>, out: PtrMut<T>) {
+        let at = arange(0, N);
+        store(out + at, raised(load(x + at)) + DOWN as T);
+        store(out + N, ZERO as T);
+        store(known + at, raised(load(x + at) as f32));
+    }
+
+    #[kernel]
+    pub fn integers<T: Int, const N: usize>(x: Ptr<T>, sums: PtrMut<i64>, out: PtrMut<T>) {
+        let at = arange(0, N);
+        let tile = masked(load(x + at));
+        store(out + at, tile);
+        store(sums + at, tile as T::Acc as i64 + (MASK as T::Acc) as i64);
+    }
+}
+
+/// What Rust's `as` makes of the same constants.
+#[test]
+fn constants_become_dtype_parameters() {
+    check(|device| {
+        let x = [1.0f64, -2.5, 0.0, 1e300];
+        let (buffer, mut known, mut out) = (device.upload(&x)?, device.zeros::<f32>(4)?, device.zeros::<f64>(5)?);
+        converted::floats::<_, 4>(&buffer, &mut known, &mut out).grid(1).launch(device)?;
+        let out = out.to_vec()?;
+        assert_eq!(out[..4], x.map(|x| (x * 3.0 + f64::from(1e-5f32)) - 1.0));
+        assert!(out[4] == 0.0 && out[4].is_sign_negative(), "{}", out[4]);
+        assert_eq!(known.to_vec()?, x.map(|x| x as f32 * 3.0 + 1e-5));
+
+        macro_rules! integers {
+            ($($ty:ty, $acc:ty;)*) => {$(
+                let x: Vec<$ty> = vec![77, 5, 16, <$ty>::MAX];
+                let (buffer, mut sums) = (device.upload(&x)?, device.zeros::<i64>(4)?);
+                let mut out = device.zeros::<$ty>(4)?;
+                converted::integers::<_, 4>(&buffer, &mut sums, &mut out).grid(1).launch(device)?;
+                let masked = |x: &$ty| (x & 0xFFFF_FFF0u32 as $ty).wrapping_add(-1i32 as $ty);
+                let wanted: Vec<$ty> = x.iter().map(masked).collect();
+                let sum = |x: &$ty| (*x as $acc as i64).wrapping_add(0xFFFF_FFF0u32 as $acc as i64);
+                assert_eq!(sums.to_vec()?, wanted.iter().map(sum).collect::<Vec<i64>>());
+                assert_eq!(out.to_vec()?, wanted);
+            )*};
+        }
+        integers! { i8, i32; u8, i32; i16, i32; i32, i32; u32, u32; i64, i64; u64, u64; }
+        Ok(())
+    });
+}
+
+mod limits {
+    use tilewright::prelude::*;
+
+    const LARGE: u64 = u64::MAX - 41;
+    const HALF: u64 = 1 << 63;
+    const LEAST: i64 = i64::MIN;
+    const BEYOND: f64 = 300.0;
+    const BELOW: f32 = -300.0;
+    const HUGE: f64 = 1e300;
+    const FRACTION: f64 = 99.75;
+    const NOTHING: f32 = f32::NAN;
+
+    /// Constants beyond what some `T` hold, of all kinds.
+    #[device]
+    fn written<T: Num>(out: PtrMut<T>) {
+        store(out, LARGE as T);
+        store(out + 1, HALF as T);
+        store(out + 2, LEAST as T);
+        store(out + 3, BEYOND as T);
+        store(out + 4, BELOW as T);
+        store(out + 5, HUGE as T);
+        store(out + 6, FRACTION as T);
+        store(out + 7, NOTHING as T);
+    }
+
+    #[kernel]
+    pub fn converted<T: Num>(x: Ptr<f64>, known: PtrMut<T>, out: PtrMut<T>, of_kernel: PtrMut<T>) {
+        written(known);
+        store(of_kernel, LARGE as T);
+        store(of_kernel + 1, HUGE as T);
+        // What is known at the launch only.
+        store(out + arange(0, 4), load(x + arange(0, 4)) as T);
+    }
+}
+
+/// Integers wrap and floats saturate, as in Rust: constants and what is known at the launch only.
+#[test]
+fn constants_beyond_a_dtype_are_what_rust_makes_of_them() {
+    check(|device| {
+        macro_rules! all {
+            ($($ty:ty)*) => {$(
+                let mut known = device.zeros::<$ty>(8)?;
+                let (mut out, mut of_kernel) = (device.zeros::<$ty>(4)?, device.zeros::<$ty>(2)?);
+                let x = [300.0, -300.0, 1e300, f64::NAN];
+                limits::converted(&device.upload(&x)?, &mut known, &mut out, &mut of_kernel).grid(1).launch(device)?;
+                let want = [
+                    (u64::MAX - 41) as $ty,
+                    (1u64 << 63) as $ty,
+                    i64::MIN as $ty,
+                    300.0f64 as $ty,
+                    -300.0f32 as $ty,
+                    1e300f64 as $ty,
+                    99.75f64 as $ty,
+                    x[3] as $ty,
+                ];
+                // NaN is the number that is not itself.
+                let same = |a: &$ty, b: &$ty| a == b || (a != a && b != b);
+                let equal = |got: Vec<$ty>, want: &[$ty]| {
+                    let equal = got.len() == want.len() && got.iter().zip(want).all(|(a, b)| same(a, b));
+                    assert!(equal, "{}: {got:?}, not {want:?}", stringify!($ty));
+                };
+                equal(known.to_vec()?, &want);
+                assert_eq!(of_kernel.to_vec()?, [want[0], want[5]]);
+                equal(out.to_vec()?, &x.map(|x| x as $ty));
+            )*};
+        }
+        all! { i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 }
+        Ok(())
+    });
+}
+
 mod shapes {
     use tilewright::prelude::*;
     use tilewright_tests::functions::lanes::{self, Groups, LANES, eighths, group};

@@ -9,3 +9,10 @@ mod places;
 mod results;
 mod returns;
 mod structs;
+
+/// What needs a GPU needs none here.
+#[test]
+fn functions_work_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    run_again(&Settings::default()).called("cuLaunchKernelEx", 30);
+}

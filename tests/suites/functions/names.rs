@@ -32,6 +32,46 @@ fn steps(n: i32, limit: i32) -> i32 {
     count
 }
 
+/// Names of macros that are in scope everywhere.
+mod everywhere {
+    use tilewright::prelude::*;
+
+    #[device]
+    pub fn write(out: PtrMut<i32>, x: i32) {
+        store(out, line(x));
+    }
+
+    #[device]
+    pub fn line(x: i32) -> i32 {
+        3 * x + 1
+    }
+
+    #[kernel]
+    pub fn own(out: PtrMut<i32>) {
+        write(out, 7);
+    }
+}
+
+#[kernel]
+fn imported(out: PtrMut<i32>) {
+    use_of_write(out, 5);
+    everywhere::write(out + 1, 6);
+}
+
+use everywhere::write as use_of_write;
+
+#[test]
+fn functions_may_have_names_of_macros() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(2)?;
+        everywhere::own(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [22, 0]);
+        imported(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [16, 19]);
+        Ok(())
+    });
+}
+
 #[device]
 fn doubled<T: Num, const N: usize>(x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
     x + x

@@ -6,3 +6,10 @@ mod in_place;
 mod machine;
 mod named;
 mod optional;
+
+/// What needs a GPU needs none here.
+#[test]
+fn parameters_arrive_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Settings, run_again};
+    run_again(&Settings::default()).called("cuLaunchKernelEx", 50);
+}

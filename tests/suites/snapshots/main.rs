@@ -16,6 +16,7 @@
 
 mod factors;
 mod kernels;
+mod lines;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,12 +57,14 @@ fn version() -> String {
     format!("{VERSION}{major}.{minor}.{patch}")
 }
 
-/// What the kernels of a source are compiled to now.
-fn compiled(source: Source) -> Snapshots {
+/// What the kernels of a source are compiled to now, at each of which somebody may look.
+fn compiled(source: Source, wanted: &'static kernels::Wanted, look: &mut dyn FnMut(&kernels::Code)) -> Snapshots {
     let mut found = Snapshots::new();
-    kernels::each(source, &kernels::representative, &mut |code| {
+    kernels::each(source, wanted, &mut |code| {
+        look(&code);
         let kernel = format!("{} {}", code.name, code.target.name());
-        let line = format!("{:016x} {}", kernels::hash(code.ptx.as_bytes()), ptx_instructions(&code.ptx));
+        let ptx = lines::code(&code.ptx);
+        let line = format!("{:016x} {}", kernels::hash(ptx.as_bytes()), ptx_instructions(&ptx));
         // Benchmarks have sizes that make no difference for a kernel, nor for its name.
         let before = found.insert(kernel.clone(), line.clone());
         assert!(before.is_none_or(|before| before == line), "two kernels are called {kernel}");
@@ -106,19 +109,42 @@ fn bless(source: Source, found: Snapshots) {
     std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
+/// Whether the snapshots are of another LLVM than the one that is in use here, which is said.
+fn are_of_another_llvm() -> bool {
+    let of = SNAPSHOTS.lines().find(|line| line.starts_with(VERSION)).unwrap_or_default();
+    let other = of != version();
+    if other {
+        eprintln!("skipped: the snapshots are of {of}, here is {}", version());
+    }
+    other
+}
+
 /// Compares the kernels of a source with their snapshots, or accepts them.
 fn check(source: Source) {
     let blessing = std::env::var_os("TILEWRIGHT_BLESS").is_some();
-    let of = SNAPSHOTS.lines().find(|line| line.starts_with(VERSION)).unwrap_or_default();
-    if !blessing && of != version() {
-        eprintln!("skipped: the snapshots are of {of}, here is {}", version());
+    if !blessing && are_of_another_llvm() {
         return;
     }
-    let found = compiled(source);
+    let found = compiled(source, &kernels::representative, &mut |_| {});
     if blessing {
         return bless(source, found);
     }
-    let text = differences(&read(SNAPSHOTS, Some(source)), &found);
+    compare(&read(SNAPSHOTS, Some(source)), &found);
+}
+
+/// Compares some kernels of a source with their snapshots, and lets somebody look at each.
+fn check_kernels(source: Source, wanted: &'static kernels::Wanted, look: &mut dyn FnMut(&kernels::Code)) {
+    if are_of_another_llvm() {
+        return;
+    }
+    let found = compiled(source, wanted, look);
+    let mut expected = read(SNAPSHOTS, Some(source));
+    expected.retain(|kernel, _| found.contains_key(kernel));
+    compare(&expected, &found);
+}
+
+fn compare(expected: &Snapshots, found: &Snapshots) {
+    let text = differences(expected, found);
     let count = text.lines().count();
     assert!(
         text.is_empty(),

@@ -16,7 +16,7 @@ fn products(
     let (a, b, mut c) =
         (device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?);
     let (a, b) = (TensorDesc::new(&a, [size, size])?, TensorDesc::new(&b, [size, size])?);
-    Tuner::new(space).target(Target::sm_90a()).plan(&device, |config, trial| {
+    Tuner::new(space).target(Target::sm_90a()).multiprocessors(PROCESSORS).plan(&device, |config, trial| {
         let mut c = TensorDescMut::new(&mut c, [size, size])?;
         let call = config.call(&a, &b, &mut c, size as i32, size as i32, size as i32);
         trial.launch(call.grid_with(|consts| (size.div_ceil(consts.BM) * size.div_ceil(consts.BN)).min(PROCESSORS)))

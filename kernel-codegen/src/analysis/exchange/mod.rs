@@ -245,7 +245,7 @@ pub(crate) fn has_copies(layout: &LinearLayout) -> bool {
 }
 
 /// Bits of an element in shared memory; an address has 64.
-fn bits(func: &Func, value: ValueId) -> u32 {
+pub(crate) fn bits(func: &Func, value: ValueId) -> u32 {
     let ty = func.ty(value);
     if ty.pointee().is_some() { 64 } else { ty.dtype().map_or(32, |dtype| dtype.bytes() * 8) }
 }

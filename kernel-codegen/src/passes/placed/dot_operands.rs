@@ -37,15 +37,20 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Result as Edit, Structure, ops_in_order};
 use kernel_core::ir::{
-    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, Op, OpId, RegionId, ShapeOp,
-    ValueId, view,
+    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, MemoryOp, Op, OpId, RegionId,
+    ShapeOp, ValueId, view,
 };
 use kernel_core::layout::{
-    Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,
+    Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared, shared_access,
 };
 
 use crate::dot::GROUP_ROWS;
 use crate::error::CodegenError;
+
+/// Bytes of a row of all banks.
+const LINE_BYTES: u32 = 128;
+/// Bytes of the widest access of a thread.
+const CHUNK_BYTES: u32 = 16;
 
 /// Runs the pass.
 ///
@@ -59,8 +64,8 @@ pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
             factors.extend(&func.op(id).operands[..2]);
         }
     }
-    let structure = Structure::new(func);
-    Dots { func, structure, factors, around: Vec::new(), held: Vec::new() }.region(body)
+    let (structure, unpacked) = (Structure::new(func), unpacked(func));
+    Dots { func, structure, factors, unpacked, around: Vec::new(), held: Vec::new() }.region(body)
 }
 
 struct Dots<'f> {
@@ -69,6 +74,8 @@ struct Dots<'f> {
     structure: Structure,
     /// Factors of products.
     factors: BTreeSet<ValueId>,
+    /// What factors of `mma.sync` are computed from.
+    unpacked: BTreeSet<ValueId>,
     /// What is around the place that is looked at, from the outermost.
     around: Vec<Around>,
     /// Factors that have been stored before loops.
@@ -114,6 +121,9 @@ impl Dots<'_> {
             } else if operation.op == Op::Shape(ShapeOp::ConvertLayout) && self.factors.contains(&operation.results[0])
             {
                 replaced = self.by_matrices(id, &mut out)?;
+            } else if operation.op == Op::Shape(ShapeOp::ConvertLayout) && self.unpacked.contains(&operation.results[0])
+            {
+                replaced = self.by_words(id, &mut out)?;
             }
             if replaced.is_none() {
                 out.push(id);
@@ -194,13 +204,42 @@ impl Dots<'_> {
         let operation = self.func.op(id);
         let (source, result) = (operation.operands[0], operation.results[0]);
         let Some(shared) = self.read_by_matrices(source, result) else { return Ok(None) };
+        self.through(id, &shared, out).map(Some)
+    }
+
+    /// A conversion through an allocation of its own.
+    fn through(&mut self, id: OpId, shared: &Shared, out: &mut Vec<OpId>) -> Edit<()> {
+        let source = self.func.op(id).operands[0];
         let mut cursor = self.cursor(id, out);
-        let view = view(&mut cursor, source, &shared)?;
+        let view = view(&mut cursor, source, shared)?;
         cursor.effect(GpuOp::Barrier, &[])?;
         cursor.effect(GpuOp::SharedStore, &[view, source])?;
         cursor.effect(GpuOp::Barrier, &[])?;
-        cursor.turn(id, GpuOp::SharedLoad, &[view])?;
-        Ok(Some(()))
+        cursor.turn(id, GpuOp::SharedLoad, &[view])
+    }
+
+    /// What is loaded and goes to the threads that make factors of it: through an allocation, for which a pipeline can give
+    /// a slot.
+    fn by_words(&mut self, id: OpId, out: &mut Vec<OpId>) -> Edit<Option<()>> {
+        let operation = self.func.op(id);
+        let (source, result) = (operation.operands[0], operation.results[0]);
+        let loaded = self.func.def_op(source).is_some_and(|op| matches!(op.op, Op::Memory(MemoryOp::Load { .. })));
+        let is_loop = self.around.last().is_some_and(|around| around.is_loop);
+        let layouts = self.func.layout(source).zip(self.func.layout(result)).zip(self.dtype(source));
+        let Some(((from, to), dtype)) = layouts.filter(|_| loaded && is_loop) else { return Ok(None) };
+        let bits = dtype.bytes() * 8;
+        let Ok(Conversion::SharedMemory(plan)) = convert(from, to, bits) else { return Ok(None) };
+        if plan.reps != 1 || to.free_variable_mask(LayoutDim::Lane) != 0 {
+            return Ok(None);
+        }
+        let layout = match rows_for(from, to, bits) {
+            Some(layout) => layout,
+            None => match plan.layout.reshape_ins(&[(LayoutDim::Offset, 1 << plan.layout.total_in_bits())]) {
+                Ok(layout) => layout,
+                Err(_) => return Ok(None),
+            },
+        };
+        self.through(id, &Shared { layout, dtype }, out).map(Some)
     }
 
     /// How a tile lies in shared memory on its way to another layout, if `ldmatrix` can read it there.
@@ -280,6 +319,20 @@ impl Dots<'_> {
     }
 }
 
+/// What factors of `mma.sync` are computed from, element by element.
+fn unpacked(func: &Func) -> BTreeSet<ValueId> {
+    let mut values = BTreeSet::new();
+    for id in ops_in_order(func).into_iter().rev() {
+        let operation = func.op(id);
+        if let Op::Dot(DotOp::Dot { by: Some(DotInstruction::Mma), .. }) = operation.op {
+            values.extend(&operation.operands[..2]);
+        } else if operation.op.is_arithmetic() && operation.results.iter().any(|result| values.contains(result)) {
+            values.extend(&operation.operands);
+        }
+    }
+    values
+}
+
 /// Stores tiles to shared memory, where products see them; returns their views.
 fn store(cursor: &mut Cursor<'_>, tiles: &[(ValueId, Shared)]) -> Edit<Vec<ValueId>> {
     if tiles.is_empty() {
@@ -326,6 +379,37 @@ fn is_contiguous(layout: &LinearLayout, axis: u8, other: u8) -> bool {
     let lanes =
         |axis: u8| layout.bases_along(LayoutDim::Lane, LayoutDim::Axis(axis)).first().is_some_and(|&base| base != 0);
     own > others || (own == others && lanes(axis))
+}
+
+/// A tile in rows of all banks, as it lies in memory, whose chunks of 16 bytes are swizzled for threads that read it as `to`.
+///
+/// `cp.async` writes what it gets by sectors of 32 bytes: chunks that go to lines of their own, as they do in the layouts of
+/// conversions, take an H100 twice the time of a product of 4-bit weights. So only the bits of a chunk in its line are
+/// exchanged, by the three lowest of the row's number, in the order that has the fewest conflicts.
+///
+/// `None` for tiles that are not matrices of whole lines.
+fn rows_for(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Option<LinearLayout> {
+    let shape = from.tile_shape();
+    let &[first, second] = shape.as_slice() else { return None };
+    let transposed = is_contiguous(from, 0, 1);
+    let (rows, columns) = if transposed { (second, first) } else { (first, second) };
+    let (line, chunk) = (8 * LINE_BYTES / bits, 8 * CHUNK_BYTES / bits);
+    if columns < line {
+        return None;
+    }
+    let made = |order: [u32; 3]| {
+        let place = |row: u32, column: u32| if transposed { vec![column, row] } else { vec![row, column] };
+        let swizzle = |bit: u32| order.get(bit as usize).map_or(0, |place| chunk << place);
+        let inside = (0..line.ilog2()).map(|bit| place(0, 1 << bit));
+        let down = (0..rows.ilog2()).map(|bit| place(1 << bit, swizzle(bit)));
+        let across = (line.ilog2()..columns.ilog2()).map(|bit| place(0, 1 << bit));
+        let bases = inside.chain(down).chain(across).collect();
+        let outs = [(LayoutDim::Axis(0), first), (LayoutDim::Axis(1), second)];
+        LinearLayout::from_bases(&[(LayoutDim::Offset, bases)], &outs).ok()
+    };
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let cost = |layout: &LinearLayout| shared_access(to, layout, bits).map_or(u32::MAX, |read| read.wavefronts());
+    orders.into_iter().filter_map(made).min_by_key(cost)
 }
 
 /// Swizzled shared memory for a tile that is held in `from`, contiguous along the axis that threads hold vectors of.

@@ -55,6 +55,19 @@ pub struct Options {
     /// The seed of the pass `delays`, which puts random delays around every asynchronous operation, arrival and wait, for
     /// tests of such kernels: results must not depend on them. Without a seed the pass does not run.
     pub delays: Option<u64>,
+    /// Whether the PTX says which lines of the source it is from, and what of them the kernel itself does not say.
+    pub line_info: Option<LineInfo>,
+}
+
+/// What line information says besides places.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LineInfo {
+    /// The names of files as tools shall find them: the kernel's own, then the others of its
+    /// [`Files`](crate::ir::Files), whose names stand for those that are missing.
+    pub files: Vec<String>,
+    /// The names of the functions that were inlined, by call; the places of calls stand for those that are missing.
+    pub functions: Vec<String>,
 }
 
 impl Default for Options {
@@ -70,6 +83,7 @@ impl Default for Options {
             disabled_passes: Vec::new(),
             keep_llvm_ir: false,
             delays: None,
+            line_info: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::super::loads::Loads;
 use super::super::spec::Spec;
 use super::super::target::Target;
 use super::compiler;
+use super::machine::assembler::Assembler;
 use super::variant::{options, refusal};
 use crate::error::Result;
 use kernel_core::backend::nvidia::{LaunchShape, Placement};
@@ -26,7 +27,18 @@ pub(in super::super) fn estimate(
     Ok((placement, Loads::of(bound.func())))
 }
 
-/// Compiles the fast variant, which a launch then finds. The driver still has to load it.
-pub(in super::super) fn compile_ahead(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<()> {
-    super::variant(kernel, spec, target, Checks::AtLaunch).map(drop)
+/// Compiles the fast variant, which a launch then finds. Without an assembler the driver still has to compile it.
+pub(in super::super) fn compile_ahead(
+    kernel: &'static Kernel,
+    spec: &Spec<'_>,
+    target: Target,
+    assembler: Option<&Assembler>,
+) -> Result<()> {
+    let variant = super::variant(kernel, spec, target, Checks::AtLaunch)?;
+    if let Some(assembler) = assembler {
+        assembler.assemble(variant);
+    }
+    // It may never be launched.
+    variant.wait_until_kept();
+    Ok(())
 }

@@ -6,6 +6,7 @@ use super::super::definition::Definition;
 use super::super::invocation::Invocation;
 use super::super::spec::Spec;
 use super::super::target::Target;
+use super::machine::NoShelf;
 use super::stored::Wanted;
 use super::submit::Launch;
 use super::variant::{Texts, Variant};
@@ -66,7 +67,8 @@ pub(in super::super) fn compile_on(
     let code = &mut looked.artifact.code;
     let report = match device.cuda_context() {
         Some(ctx) => {
-            let loaded = looked.timings.stage("driver", || module::load(kernel, code, device, ctx))?;
+            let loaded =
+                looked.timings.stage("driver", || module::load(kernel, code, None, &NoShelf, (device, ctx)))?;
             code.text = with_min_programs(&code.text, loaded.usage().min_programs);
             code.report.report(Some(loaded.usage()))
         }

@@ -6,6 +6,7 @@
 //! | `stored` | variants in archives: kept on disk, recorded, shipped with a program |
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
+//! | `machine` | machine code: where it comes from, and where it goes |
 //! | `caches` | both, by what launches ask for |
 //! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
@@ -18,6 +19,7 @@ mod ahead;
 pub(super) mod caches;
 mod compiler;
 mod inspect;
+pub(crate) mod machine;
 mod memo;
 mod module;
 mod plan;
@@ -38,6 +40,7 @@ use super::target::Target;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::capture;
+use crate::profile::observed;
 use caches::Ready;
 use cudarc::driver::CudaContext;
 use kernel_core::backend::{Checks, LaunchConditions, Timings};
@@ -50,6 +53,8 @@ use variant::Variant;
 pub(super) use ahead::{compile_ahead, estimate};
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_call, compile_on};
+pub use stored::Shipped;
+pub(super) use stored::of_archives as shipped;
 
 /// Marks the key of a variant whose code knows nothing of lengths.
 const ANY_LENGTHS: u64 = 1 << 32;
@@ -176,6 +181,7 @@ fn make_ready(
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel.definition(), device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
+        observed::note_loaded(&variant.artifact.code.entry, kernel.name(), kernel.place());
         Ok(Ready { plan: Plan::new(variant, &loaded), memo: Memo::default(), variant, loaded })
     })
 }
@@ -210,7 +216,7 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Che
     let variant = *variants.get_or_make(&Key::new(spec, place, checks), || {
         let variant = stored::find_or_compile(kernel.definition(), spec, target, checks)?;
         kernel.definition().count_compilation();
-        Ok(&*Box::leak(Box::new(variant)))
+        Ok(variant)
     })?;
     if !variant.uses_lengths() {
         variants.get_or_make(&any_lengths, || Ok(variant))?;

@@ -1,11 +1,13 @@
-//! PTX that the driver has compiled and loaded into a context.
+//! Code that the driver has loaded into a context: machine code, or PTX that it has compiled.
 
 use super::super::definition::Definition;
+use super::machine::{self, Driver, Shelf};
 use crate::device::Device;
 use crate::driver::wrap;
 use crate::error::{Error, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, result as cu, sys};
+use kernel_archive::Machine;
 use kernel_core::backend::nvidia::{Ptx, Usage, refused_text};
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -16,6 +18,11 @@ const LOG_BYTES: usize = 16 << 10;
 /// Dynamic shared memory that a launch may have without asking, less what is static. From
 /// "Shared Memory" in the CUDA programming guide.
 const SHARED_WITHOUT_ASKING: u32 = 48 << 10;
+
+/// Whether PTX says which lines of the source it is from.
+pub(super) fn has_lines(ptx: &str) -> bool {
+    ptx.contains("\n\t.file\t")
+}
 
 /// A function of a loaded module.
 pub(super) struct Loaded {
@@ -65,105 +72,141 @@ impl Drop for Loaded {
     }
 }
 
-/// Compiles PTX in the driver and prepares it for launches.
-///
-/// As long as the code spills more than a few registers, the alternatives are tried; what spills least is kept.
-pub(super) fn load(kernel: &Definition, code: &Ptx, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
-    device.default_stream().bind()?;
-    let mut best = load_ptx(kernel, code, &code.text, code.min_programs, device, ctx)?;
-    for (programs, ptx) in code.alternatives() {
-        if best.usage.local_bytes <= tolerated(best.usage.min_programs) {
-            break;
-        }
-        // That it cannot be loaded another way does not take away the code that there is.
-        if let Ok(loaded) = load_ptx(kernel, code, &ptx, programs, device, ctx)
-            && loaded.usage.local_bytes < best.usage.local_bytes
-        {
-            best = loaded;
-        }
-    }
-    Ok(best)
-}
-
-/// Bytes of spilled registers with which code is kept that was asked to make room for so many programs. A multiprocessor
-/// that loses one program of two loses more than a few accesses to the first-level cache cost: layer norm of rows of
-/// 12289 f32 takes 0.22 ms with 8 bytes spilled, and 0.30 ms with none.
-fn tolerated(min_programs: Option<u32>) -> u32 {
-    const FEW: u32 = 16;
-    if min_programs.is_some_and(|programs| programs > 1) { FEW } else { 0 }
-}
-
-/// Compiles one version of the PTX, with what it asks for.
-fn load_ptx(
+/// Loads code and prepares it for launches: machine code that a variant has or that `shelf` keeps, else what the driver makes
+/// of the PTX.
+pub(super) fn load(
     kernel: &Definition,
     code: &Ptx,
-    ptx: &str,
-    min_programs: Option<u32>,
-    device: &Device,
-    ctx: &Arc<CudaContext>,
+    own: Option<&Machine>,
+    shelf: &dyn Shelf,
+    (device, ctx): (&Device, &Arc<CudaContext>),
 ) -> Result<Loaded> {
-    let (module, log) = load_module(kernel, ptx)?;
-    // From here on a failure unloads the module.
-    let mut loaded = Loaded {
-        module,
-        function: std::ptr::null_mut(),
-        ctx: ctx.clone(),
-        usage: Usage { min_programs, log, ..Usage::default() },
-        max_threads: 0,
-    };
-    let entry = CString::new(code.entry.as_str()).map_err(|_| Error::Llvm {
-        message: format!("the entry of kernel `{}` has a name with a zero in it", kernel.name()).into(),
-    })?;
-    // SAFETY: the module was just loaded, the name ends in zero.
-    unsafe { sys::cuModuleGetFunction(&mut loaded.function, loaded.module, entry.as_ptr()) }
-        .result()
-        .map_err(wrap("cuModuleGetFunction"))?;
-    loaded.measure()?;
-    check_limits(kernel, code, &loaded, device)?;
-    if code.shared_bytes + loaded.usage.static_shared_bytes > SHARED_WITHOUT_ASKING {
-        loaded.allow_shared(code.shared_bytes)?;
+    device.default_stream().bind()?;
+    machine::load(&OnDevice { kernel, code, device, ctx }, code, own, shelf)
+}
+
+/// A kernel's code on its way to a device, whose context is current.
+struct OnDevice<'l> {
+    kernel: &'l Definition,
+    code: &'l Ptx,
+    device: &'l Device,
+    ctx: &'l Arc<CudaContext>,
+}
+
+impl Driver for OnDevice<'_> {
+    type Loaded = Loaded;
+
+    fn load_machine(&self, machine: &Machine) -> Result<Loaded> {
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the image is whole, as its checksum says, or the driver has just made it; it is not kept.
+        unsafe { sys::cuModuleLoadData(&mut module, machine.image.as_ptr().cast()) }
+            .result()
+            .map_err(wrap("cuModuleLoadData"))?;
+        self.prepare(module, machine.head.min_programs, machine.head.log.clone())
     }
-    Ok(loaded)
+
+    fn compile(&self, ptx: &str, min_programs: Option<u32>) -> Result<Loaded> {
+        let (module, log) = load_module(self.kernel, ptx)?;
+        self.prepare(module, min_programs, log)
+    }
+
+    fn link(&self, ptx: &str) -> Result<(Vec<u8>, String)> {
+        machine::link::link(ptx)
+    }
+
+    fn local_bytes(&self, loaded: &Loaded) -> u32 {
+        loaded.usage.local_bytes
+    }
+}
+
+impl OnDevice<'_> {
+    /// Finds the kernel in a module that was just loaded, and lets it have the shared memory that it needs.
+    fn prepare(&self, module: sys::CUmodule, min_programs: Option<u32>, log: String) -> Result<Loaded> {
+        let OnDevice { kernel, code, device, ctx } = *self;
+        // From here on a failure unloads the module.
+        let mut loaded = Loaded {
+            module,
+            function: std::ptr::null_mut(),
+            ctx: ctx.clone(),
+            usage: Usage { min_programs, log, ..Usage::default() },
+            max_threads: 0,
+        };
+        let entry = CString::new(code.entry.as_str()).map_err(|_| Error::Llvm {
+            message: format!("the entry of kernel `{}` has a name with a zero in it", kernel.name()).into(),
+        })?;
+        // SAFETY: the module was just loaded, the name ends in zero.
+        unsafe { sys::cuModuleGetFunction(&mut loaded.function, loaded.module, entry.as_ptr()) }
+            .result()
+            .map_err(wrap("cuModuleGetFunction"))?;
+        loaded.measure()?;
+        check_limits(kernel, code, &loaded, device)?;
+        if code.shared_bytes + loaded.usage.static_shared_bytes > SHARED_WITHOUT_ASKING {
+            loaded.allow_shared(code.shared_bytes)?;
+        }
+        Ok(loaded)
+    }
+}
+
+/// What the driver's compiler and its linker write while they work.
+pub(super) struct Logs {
+    info: Vec<u8>,
+    errors: Vec<u8>,
+    options: [sys::CUjit_option; 6],
+    values: [*mut c_void; 6],
+    lines: bool,
+}
+
+impl Logs {
+    /// For code of this PTX; if it has lines of the source, so has the code.
+    pub(super) fn of(ptx: &str) -> Logs {
+        use sys::CUjit_option_enum as Jit;
+        let options = [
+            Jit::CU_JIT_INFO_LOG_BUFFER,
+            Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+            Jit::CU_JIT_ERROR_LOG_BUFFER,
+            Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            Jit::CU_JIT_LOG_VERBOSE,
+            Jit::CU_JIT_GENERATE_LINE_INFO,
+        ];
+        let values = [std::ptr::null_mut(); 6];
+        Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES], options, values, lines: has_lines(ptx) }
+    }
+
+    /// The options that have the driver write here: how many, their names and their values, which are as this is where it
+    /// is now.
+    pub(super) fn options(&mut self) -> (u32, *mut sys::CUjit_option, *mut *mut c_void) {
+        // Numbers are passed in the place of pointers.
+        let number = |value: usize| std::ptr::without_provenance_mut::<c_void>(value);
+        let [info, errors] = [&mut self.info, &mut self.errors].map(|log| log.as_mut_ptr().cast());
+        self.values = [info, number(LOG_BYTES), errors, number(LOG_BYTES), number(1), number(self.lines.into())];
+        (self.options.len() as u32, self.options.as_mut_ptr(), self.values.as_mut_ptr())
+    }
+
+    /// What was said.
+    pub(super) fn info(&self) -> String {
+        logged(&self.info)
+    }
+}
+
+fn logged(log: &[u8]) -> String {
+    let log = CStr::from_bytes_until_nul(log).map_or_else(|_| String::from_utf8_lossy(log), CStr::to_string_lossy);
+    log.trim().to_string()
 }
 
 /// Loads PTX and gives the driver's log with it.
 fn load_module(kernel: &Definition, ptx: &str) -> Result<(sys::CUmodule, String)> {
-    use sys::CUjit_option_enum as Jit;
     let image = CString::new(ptx).map_err(|_| Error::Llvm {
         message: format!("the PTX of kernel `{}` has a zero in it", kernel.name()).into(),
     })?;
-    let mut info = vec![0u8; LOG_BYTES];
-    let mut errors = vec![0u8; LOG_BYTES];
-    let mut options = [
-        Jit::CU_JIT_INFO_LOG_BUFFER,
-        Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-        Jit::CU_JIT_ERROR_LOG_BUFFER,
-        Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-        Jit::CU_JIT_LOG_VERBOSE,
-    ];
-    // Numbers are passed in the place of pointers.
-    let number = |value: usize| std::ptr::without_provenance_mut::<c_void>(value);
-    let mut values =
-        [info.as_mut_ptr().cast(), number(LOG_BYTES), errors.as_mut_ptr().cast(), number(LOG_BYTES), number(1)];
+    let mut logs = Logs::of(ptx);
+    let (count, options, values) = logs.options();
     let mut module = std::ptr::null_mut();
     // SAFETY: the image ends in zero; there are as many values as options, each as its option
-    // wants it; the buffers have the sizes that are given and outlive the call.
-    let status = unsafe {
-        sys::cuModuleLoadDataEx(
-            &mut module,
-            image.as_ptr().cast(),
-            options.len() as u32,
-            options.as_mut_ptr(),
-            values.as_mut_ptr(),
-        )
-    };
-    let text = |log: &[u8]| {
-        let log = CStr::from_bytes_until_nul(log).map_or_else(|_| String::from_utf8_lossy(log), CStr::to_string_lossy);
-        log.trim().to_string()
-    };
+    // wants it; the logs have the sizes that are given and outlive the call.
+    let status = unsafe { sys::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), count, options, values) };
     match status.result() {
-        Ok(()) => Ok((module, text(&info))),
-        Err(error) => Err(refused(kernel, error, ptx, &text(&errors))),
+        Ok(()) => Ok((module, logs.info())),
+        Err(error) => Err(refused(kernel, error, ptx, &logged(&logs.errors))),
     }
 }
 

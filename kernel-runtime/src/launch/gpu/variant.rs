@@ -10,16 +10,17 @@ use super::super::target::Target;
 use super::super::tile_size::LargestTile;
 use super::compiler::Compiler;
 use super::module::{self, Loaded};
-use super::stored::{self, Wanted};
+use super::stored::{self, Keeping, Wanted};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
 use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
+use kernel_archive::Machine;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
 use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The code, and what its reports mean.
 pub(super) struct Variant {
@@ -34,6 +35,12 @@ pub(super) struct Variant {
     /// The tensors that launches make for it.
     pub(super) made: Recipes,
     pub(super) timings: Timings,
+    /// Whether it comes from an archive or the cache, so that it was compiled before.
+    pub(super) is_stored: bool,
+    /// Machine code, if an archive has it or it was made beforehand.
+    pub(super) machine: OnceLock<Machine>,
+    /// Keeping it for other processes, if it was compiled.
+    pub(super) keeping: Keeping,
     /// By context. Few, so a list.
     loaded: Mutex<Vec<Arc<Loaded>>>,
 }
@@ -77,6 +84,9 @@ impl Variant {
             loads,
             made,
             timings: Timings::default(),
+            is_stored: false,
+            machine: OnceLock::new(),
+            keeping: Keeping::default(),
             loaded: Mutex::default(),
         }
     }
@@ -86,6 +96,11 @@ impl Variant {
         self.artifact.code.abi.iter().any(|param| matches!(param, AbiParam::Length(_)))
     }
 
+    /// Waits until other processes can find the variant, if this one has compiled it and keeps it.
+    pub(super) fn wait_until_kept(&self) {
+        self.keeping.wait();
+    }
+
     /// The variant in a context.
     pub(super) fn load(&self, kernel: &Definition, device: &Device, ctx: &Arc<CudaContext>) -> Result<Arc<Loaded>> {
         // Held while the driver compiles, which it does for one caller at a time anyway.
@@ -93,7 +108,11 @@ impl Variant {
         if let Some(found) = loaded.iter().find(|loaded| loaded.is_in(ctx)) {
             return Ok(found.clone());
         }
-        let new = Arc::new(module::load(kernel, &self.artifact.code, device, ctx)?);
+        let shelf = stored::machines(device, self.is_stored);
+        let own = self.machine.get().filter(|own| shelf.is_for(own));
+        let new = module::load(kernel, &self.artifact.code, own, &shelf, (device, ctx));
+        self.wait_until_kept();
+        let new = Arc::new(new?);
         loaded.push(new.clone());
         Ok(new)
     }
@@ -134,6 +153,7 @@ pub(super) fn options(kernel: &Definition, spec: &Spec<'_>, bound: &Bound, check
         checks,
         delays: spec.tuning.delays,
         dependent_launch: spec.tuning.dependent_launch,
+        line_info: spec.tuning.line_info.unwrap_or_default().then(|| kernel.line_info()),
         ..defaults
     })
 }

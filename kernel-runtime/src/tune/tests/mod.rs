@@ -2,6 +2,8 @@
 
 mod keeping;
 mod landscapes;
+mod recorded;
+mod replayed;
 mod spaces;
 
 use super::measure::{Failure, FailureKind, Measure};

@@ -115,7 +115,7 @@ pub struct Gradients<T: DType, const R: usize> {
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention) -> Result<Gradients<T, 4>> {
     Problem::of(&saved.q, &saved.k, &saved.v)?;
     let mut gradients = Gradients {
@@ -134,7 +134,7 @@ pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn backward_into<'b, T: Float>(
     cx: &Context,
     saved: Saved<'_, T>,
@@ -190,7 +190,7 @@ pub struct SavedPacked<'a, T: DType> {
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn backward_packed<T: Float>(
     cx: &Context,
     saved: SavedPacked<'_, T>,

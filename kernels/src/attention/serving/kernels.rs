@@ -3,12 +3,27 @@
 use crate::attention::device::{LOG2_E, absorb, finish, hide, unseen};
 use tilewright::prelude::*;
 
+/// Rows whose elements stand where `mma.sync` wants them from the thread that read them: of each `RUN`, which are 64, the 16
+/// neighbours of 8 bits that a lane reads at once become its two pairs of factors in each of four products.
+///
+/// The order of what is multiplied and added does not matter as long as both factors have the same. So queries and keys are
+/// rearranged alike, and keys are multiplied by the threads that read them, 16 bytes at a time.
+#[device]
+fn in_order_of_lanes<T: Num, const N: usize, const D: usize, const RUN: usize>(
+    rows: Tile<T, { [N, D] }>,
+) -> Tile<T, { [N, D] }> {
+    let lanes = reshape(rows, [N, D / RUN, 4, RUN / 16, 2, 2]);
+    reshape(permute(lanes, [0, 1, 3, 4, 2, 5]), [N, D])
+}
+
 /// Attention of queries over keys in a cache, or over a part of them. Rows of a tile are the heads of a group, for one query
 /// after the other, since all of them read the same keys.
 ///
 /// The grid is `[blocks of rows times parts, key heads, sequences]`. Keys lie in pages of `PAGE` that `table` numbers, or, if
 /// there is none, sequence after sequence. Where `k_blocks` and `v_blocks` describe the pages too, blocks of them come by
 /// tensor copies.
+///
+/// `RUN` is 64, or 16 where `D` is not a multiple of 64.
 #[kernel(flush = true)]
 pub(in crate::attention) fn attention_cached<
     T: Float,
@@ -19,6 +34,7 @@ pub(in crate::attention) fn attention_cached<
     const D: usize,
     const DV: usize,
     const PAGE: usize,
+    const RUN: usize,
 >(
     q: Ptr<T>,
     k: Ptr<K>,
@@ -63,6 +79,10 @@ pub(in crate::attention) fn attention_cached<
     lse_sequence: i64,
     lse_head: i64,
 ) {
+    static_assert!(RUN % 16 == 0);
+    static_assert!(D % RUN == 0);
+    // More rows are multiplied by warp groups, which read keys from shared memory at the queries' width.
+    let ordered = K::BITS == 8 && T::BITS == 16 && BM < 64 && RUN == 64;
     let (part, key_head, sequence) = (program_id(0) % parts, program_id(1), program_id(2));
     let (q_start, queries) = if let Some(starts) = q_starts {
         let start = load(starts + sequence);
@@ -92,6 +112,7 @@ pub(in crate::attention) fn attention_cached<
     let q_rows = sequence as i64 * q_sequence + (q_start + query) as i64 * q_row + head as i64 * q_head;
     let mask = inside[(.., None)] & (key_column < key_columns);
     let x = load(q + q_rows[(.., None)] + key_column, mask = mask);
+    let x = if ordered { in_order_of_lanes::<T, BM, D, RUN>(x) } else { x };
     let (k, v) = (k + key_head as i64 * k_head, v + key_head as i64 * v_head);
     let fetch = |start| {
         let key = start + arange(0, BN);
@@ -115,6 +136,7 @@ pub(in crate::attention) fn attention_cached<
         (block, values)
     };
     let step = |rows, start, block, values| {
+        let block = if ordered { in_order_of_lanes::<K, BN, D, RUN>(block) } else { block };
         let mut scores = dot(x, (block as T).trans(), out = T::Acc, precision = tf32x3);
         let mut unit = factor * (LOG2_E as f64 as T::Acc);
         if let Some(cap) = soft_cap {

@@ -3,9 +3,10 @@
 use super::Blocks;
 use crate::attention::options::MOST;
 use crate::attention::shape::{MAX_HEAD, contiguous_last};
+use crate::config::Key;
 use crate::{TensorView, check};
 use tilewright::prelude::*;
-use tilewright::{Result, TensorDesc, View};
+use tilewright::{ElementType, Result, TensorDesc, View};
 
 /// Keys and values in pages, of sequences that grow.
 ///
@@ -49,6 +50,13 @@ pub(super) struct Keys<'a, K: DType> {
 }
 
 impl<'a, K: DType> Keys<'a, K> {
+    /// What decides about configurations besides sizes: what keys are made of, how many sequences with their heads there are,
+    /// and the size of pages.
+    pub(super) fn key(&self, dtype: ElementType, programs: usize) -> Key {
+        let of = if K::ELEMENT.size() == 1 { "keys of 8 bits" } else { "" };
+        Key::of(dtype, of).and([Some(programs), self.table.is_some().then_some(self.page_size)])
+    }
+
     /// Keys and values `[batch, kv_heads, keys, d]`.
     pub(super) fn dense(
         k: TensorView<'a, K, 4>,

@@ -32,18 +32,34 @@ config! {
 }
 
 impl DecodeConfig {
-    /// `programs` are those of one part.
-    pub(super) fn rule(device: &Device, d: usize, rows: usize, keys: usize, programs: usize) -> Self {
+    /// `programs` are those of one part, `by_lanes` says whether keys are [read in the order of lanes](order_of_lanes).
+    pub(super) fn rule(device: &Device, by_lanes: bool, d: usize, rows: usize, keys: usize, programs: usize) -> Self {
         let block_rows = rows.next_power_of_two().clamp(16, 64);
-        let (block_k, num_warps) = if d <= 128 { (64, if block_rows > 16 { 8 } else { 4 }) } else { (32, 8) };
         if !device.is_cuda() {
             return DecodeConfig { block_rows: 16, block_k: 32, parts: 2, num_warps: 4, num_stages: 2 };
         }
-        // Up to two programs for each multiprocessor, which run at once, of at least four blocks each.
+        let [block_k, num_warps, num_stages] = Self::blocks(device.compute_capability(), by_lanes, d, block_rows);
+        // Up to two programs for each multiprocessor, which run at once, of at least so many keys each.
+        let least = if d <= 128 { 256 } else { 128 };
         let wanted = 2 * device.multiprocessor_count() / programs.max(1);
-        let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
-        let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
-        DecodeConfig { block_rows, block_k, parts, num_warps, num_stages: if hopper { 3 } else { 2 } }
+        let parts = wanted.min(keys / least).clamp(1, 128);
+        DecodeConfig { block_rows, block_k, parts, num_warps, num_stages }
+    }
+
+    /// Keys of a block, warps and stages.
+    pub(super) fn blocks(capability: Option<(u32, u32)>, by_lanes: bool, d: usize, block_rows: usize) -> [usize; 3] {
+        match capability {
+            // Where two programs have room for that in shared memory, each has 64 KiB of keys and values on their way. On an
+            // H100, 16 rows with heads of 128 read at 2.85 TB/s so, and with 3 stages of 64 keys at 2.1 TB/s.
+            Some((9 | 10, _)) if by_lanes && d <= 128 && block_rows <= 32 => {
+                let block_k = 2048 / block_rows;
+                [block_k, 4, ((64 << 10) / (2 * block_k * tile_dim(d))).min(4)]
+            }
+            _ => {
+                let (block_k, warps) = if d <= 128 { (64, if block_rows > 16 { 8 } else { 4 }) } else { (32, 8) };
+                [block_k, warps, if matches!(capability, Some((9.., _))) { 3 } else { 2 }]
+            }
+        }
     }
 }
 
@@ -94,6 +110,15 @@ struct Blocks {
     fed_from: usize,
 }
 
+/// Elements of a key of 8 bits that four lanes read at once, 16 bytes each.
+pub(super) const LANES: usize = 64;
+
+/// The elements of heads of `d` in which keys of 8 bits are in the order of the lanes that read them: [`LANES`], if they divide
+/// a tile's heads. Otherwise the order is that of memory.
+pub(super) fn order_of_lanes(d: usize) -> usize {
+    if tile_dim(d).is_multiple_of(LANES) { LANES } else { 16 }
+}
+
 /// The fewest rows that warp groups multiply, where there are any.
 fn fed_from(device: &Device) -> usize {
     match device.compute_capability() {
@@ -130,6 +155,7 @@ fn launch<T: Float, K: Float, O: Float>(
         D: tile_dim(keys.d),
         DV: tile_dim(keys.dv),
         PAGE: keys.page_size,
+        RUN: order_of_lanes(keys.d),
     }
     .call(
         queries.q,
@@ -230,9 +256,12 @@ fn decode_keys_into<T: Float, K: Float>(
         return Ok(());
     }
     let rows = most * group;
-    let config = cx.config(T::ELEMENT, &[d, rows, keys.most], || {
+    let programs = keys.heads * batch;
+    let key = keys.key(T::ELEMENT, programs);
+    let config = cx.config(key, &[d, rows, keys.most], || {
         let blocks = rows.div_ceil(rows.next_power_of_two().clamp(16, 64));
-        DecodeConfig::rule(cx.device(), d.max(dv), rows, keys.most, blocks * keys.heads * batch)
+        let by_lanes = K::ELEMENT.size() == 1 && T::ELEMENT.size() == 2 && order_of_lanes(d) == LANES;
+        DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks * programs)
     })?;
     let [sequence, head, row, _] = q.strides().map(|stride| stride as i64);
     let queries = Queries { q: q.elements(), strides: [sequence, head, row], starts: None, heads, most };
@@ -269,7 +298,7 @@ fn decode_keys_into<T: Float, K: Float>(
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn decode<'a, T: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
@@ -285,7 +314,7 @@ pub fn decode<'a, T: Float>(
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 #[allow(clippy::too_many_arguments)]
 pub fn decode_into<'a, 'b, T: Float>(
     cx: &Context,
@@ -304,11 +333,12 @@ pub fn decode_into<'a, 'b, T: Float>(
 /// [`decode`] over a [`PagedCache`]: `q` is `[sequences, heads, queries, d]`, the last queries of sequences whose keys are in
 /// the cache already.
 ///
-/// Pages of a multiple of 64 keys (32 where heads have more than 128 elements) are read with one number for a block.
+/// Pages of a multiple of 64 keys (32 where heads have more than 128 elements, and mostly 128 for keys of 8 bits) are read with
+/// one number for a block.
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn paged_decode<'a, T: Float, K: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
@@ -322,7 +352,7 @@ pub fn paged_decode<'a, T: Float, K: Float>(
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn paged_decode_into<'a, 'b, T: Float, K: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
@@ -344,7 +374,7 @@ pub fn paged_decode_into<'a, 'b, T: Float, K: Float>(
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn paged_prefill<'a, T: Float, K: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 3>>,
@@ -367,7 +397,7 @@ pub fn paged_prefill<'a, T: Float, K: Float>(
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward).
+/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 #[allow(clippy::too_many_arguments)]
 pub fn paged_prefill_into<'a, 'b, T: Float, K: Float>(
     cx: &Context,
@@ -395,7 +425,8 @@ pub fn paged_prefill_into<'a, 'b, T: Float, K: Float>(
     if out.is_empty() || most == 0 || keys.sequences == 0 {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &[d, most * group, keys.most], || {
+    let key = keys.key(T::ELEMENT, keys.heads * keys.sequences);
+    let config = cx.config(key, &[d, most * group, keys.most], || {
         PrefillConfig::rule(cx.device(), 8 * size_of::<T>(), tile_dim(d.max(dv)))
     })?;
     let [row, head, _] = q.strides().map(|stride| stride as i64);

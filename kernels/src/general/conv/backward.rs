@@ -2,6 +2,7 @@
 
 use super::forward::ConvConfig;
 use super::{Convolution, check_sizes};
+use crate::config::{Key, config};
 use crate::general::number::Real;
 use crate::general::reduce::sum_as;
 use crate::{Context, Tensor, TensorView, check};
@@ -58,13 +59,14 @@ fn convolve_back<T: Float, const BM: usize, const BN: usize, const BK: usize>(
     store(dx + to, acc as T, mask = (pixel < pixels)[(.., None)] & (c < channels));
 }
 
-/// `partial[s, o, tap, c]`: the sum of `dy[pixel, o] * x[pixel at tap, c]` over part `s` of the pixels.
+/// `partial[s, o, tap, c]`: the sum of `dy[pixel, o] * x[pixel at tap, c]` over part `s` of the pixels. These are taken in blocks
+/// of `ROWS` rows of an image times `WIDE` of their pixels, so that only rows are divided among images.
 #[kernel]
-fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
+fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const ROWS: usize, const WIDE: usize>(
     x: Ptr<T>,
     dy: Ptr<T>,
     partial: PtrMut<A>,
-    pixels: i32,
+    rows: i32,
     per_part: i32,
     h: i32,
     w: i32,
@@ -92,21 +94,22 @@ fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const 
     let (tap, group) = (product % taps, product / taps);
     let x = x + group as i64 * channels as i64;
     let dy = dy + group as i64 * outs as i64;
+    let across = cdiv(q, WIDE);
     let first = program_id(1) * per_part;
-    let end = minimum(first + per_part, pixels);
+    let end = minimum(first + per_part, cdiv(rows, ROWS) * across);
     let mut acc = zeros::<T::Acc>([BM, BN]);
-    for start in (first..end).step_by(BK) {
-        let pixel = start + arange(0, BK);
-        let a = load(
-            dy + ((pixel as i64 * out_pixel)[(.., None)] + o as i64),
-            mask = (pixel < end)[(.., None)] & (o < outs),
-        );
-        let y = pixel / q % p * stride_h - pad_h + tap / kw * dilation_h;
-        let z = pixel % q * stride_w - pad_w + tap % kw * dilation_w;
-        let inside = (pixel < end) & (y >= 0) & (y < h) & (z >= 0) & (z < w);
-        let image = (pixel / (p * q)) as i64 * (h as i64 * w as i64);
-        let place = (image + (y * w + z) as i64) * x_pixel;
-        let b = load(x + (place[(.., None)] + c as i64), mask = inside[(.., None)] & (c < channels));
+    for block in first..end {
+        let row = (block / across * ROWS + arange(0, ROWS))[(.., None, None)];
+        let column = (block % across * WIDE + arange(0, WIDE))[(None, .., None)];
+        let exists = (row < rows) & (column < q);
+        let place = (row * q + column) as i64 * out_pixel;
+        let a = load(dy + (place + o[(None, None, ..)] as i64), mask = exists & (o < outs)[(None, None, ..)]);
+        let y = row % p * stride_h - pad_h + tap / kw * dilation_h;
+        let z = column * stride_w - pad_w + tap % kw * dilation_w;
+        let inside = exists & (y >= 0) & (y < h) & (z >= 0) & (z < w);
+        let place = ((row / p * h + y) * w + z) as i64 * x_pixel;
+        let b = load(x + (place + c[(None, None, ..)] as i64), mask = inside & (c < channels)[(None, None, ..)]);
+        let (a, b) = (reshape(a, [ROWS * WIDE, BM]), reshape(b, [ROWS * WIDE, BN]));
         acc = dot(a.trans(), b, acc = acc, precision = tf32x3);
     }
     let row = (program_id(1) as i64 * (groups * outs) as i64 + (group * outs + o) as i64) * taps as i64 + tap as i64;
@@ -149,7 +152,7 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     }
     let (pixels, outs) = (n * h * w, o / convolution.groups);
     let choose = || ConvConfig::choose(per_group, outs, size_of::<T>());
-    let config = cx.config(T::ELEMENT, &[pixels, c, outs], choose)?;
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[pixels, c, outs], choose)?;
     let [s0, s1, p0, p1, d0, d1] = convolution.numbers();
     ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k }
         .call(
@@ -182,15 +185,45 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     Ok(dx)
 }
 
-/// Pixels that are multiplied at a time for the gradient of filters.
-const BLOCK_PIXELS: usize = 32;
-/// Warps of a program, more for f32, which is multiplied in three parts.
-fn filter_warps(bytes: usize) -> u32 {
-    if bytes >= 4 { 8 } else { 4 }
+config! {
+    /// How [`conv2d_backward_weight`] runs; sizes are pixels of the result, its channels, and channels of the image, both of
+    /// a group.
+    "conv2d_weight": pub struct ConvWeightConfig {
+        /// Channels of the result of a program.
+        pub block_m,
+        /// Channels of the image of a program.
+        pub block_n,
+        /// Pixels that are multiplied at a time.
+        pub block_k,
+        /// Warps of a program.
+        pub num_warps,
+        /// Stages of the pipeline that loads the factors.
+        pub num_stages,
+        /// Programs that the pixels are divided among, over all filters.
+        pub programs,
+    }
 }
 
-/// Programs that keep a large GPU busy.
-const PROGRAMS: usize = 528;
+impl ConvWeightConfig {
+    fn choose(channels_out: usize, channels_in: usize, bytes: usize) -> Self {
+        let block = |channels: usize| channels.next_power_of_two().clamp(16, 64);
+        ConvWeightConfig {
+            block_m: block(channels_out),
+            block_n: block(channels_in),
+            block_k: 128 / bytes,
+            // More for f32, which is multiplied in three parts.
+            num_warps: if bytes >= 4 { 8 } else { 4 },
+            num_stages: if bytes >= 4 { 4 } else { 3 },
+            programs: 528,
+        }
+    }
+
+    /// Pixels of a row that a block has: as many as leave no more than a fifth of them behind the ends of rows.
+    fn wide(&self, q: usize) -> usize {
+        let sizes = std::iter::successors(Some(self.block_k), |wide| Some(wide / 2)).take_while(|wide| *wide >= 8);
+        sizes.clone().find(|wide| 4 * q.next_multiple_of(*wide) <= 5 * q).or(sizes.last()).unwrap_or(self.block_k)
+    }
+}
 
 /// The gradient of [`conv2d`](super::conv2d) for its filters, of the shape `filters_shape`. That of the bias is the sum of
 /// `dy` over all but the last dimension.
@@ -230,23 +263,25 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     }
     let (groups, taps, pixels) = (convolution.groups, kh * kw, n * p * q);
     let outs = o / groups;
-    let bm = outs.next_power_of_two().clamp(16, 64);
-    let bn = per_group.next_power_of_two().clamp(16, 64);
-    let tiles = outs.div_ceil(bm) * per_group.div_ceil(bn);
-    let blocks = pixels.div_ceil(BLOCK_PIXELS);
-    // At least 16 blocks of pixels each, so that the sums are not most of the work.
-    let parts = PROGRAMS.div_ceil(tiles * taps * groups).min(blocks.div_ceil(16));
-    let per_part = blocks.div_ceil(parts) * BLOCK_PIXELS;
-    let parts = pixels.div_ceil(per_part);
+    let choose = || ConvWeightConfig::choose(outs, per_group, size_of::<T>());
+    let config = cx.config(T::ELEMENT, &[pixels, outs, per_group], choose)?;
+    let ConvWeightConfig { block_m: bm, block_n: bn, block_k: bk, num_warps, num_stages, programs } = config;
+    let wide = config.wide(q);
+    let (high, tiles) = ((bk / wide).max(1), outs.div_ceil(bm) * per_group.div_ceil(bn));
+    let blocks = (n * p).div_ceil(high) * q.div_ceil(wide);
+    // At least 512 pixels each, so that the sums are not most of the work.
+    let parts = programs.div_ceil(tiles * taps * groups).min(pixels.div_ceil(512)).min(blocks);
+    let per_part = blocks.div_ceil(parts);
+    let parts = blocks.div_ceil(per_part);
     let len = filters.len();
     let mut partial = Tensor::<T::Sums, 2>::empty(cx.device(), [parts, len])?;
     let [s0, s1, p0, p1, d0, d1] = convolution.numbers();
-    ConvolveFiltersConsts { BM: bm, BN: bn, BK: BLOCK_PIXELS }
+    ConvolveFiltersConsts { BM: bm, BN: bn, ROWS: high, WIDE: wide }
         .call(
             x.elements(),
             dy.elements(),
             partial.buffer_mut(),
-            pixels as i32,
+            (n * p) as i32,
             per_part as i32,
             h as i32,
             w as i32,
@@ -267,8 +302,8 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
             o as i64,
         )
         .grid((tiles * taps * groups, parts))
-        .num_warps(filter_warps(size_of::<T>()))
-        .num_stages(4)
+        .num_warps(num_warps as u32)
+        .num_stages(num_stages as u32)
         .stream(cx.stream())
         .launch(cx.device())?;
     sum_as(cx, partial.view(), 0, filters.view_mut().reshape([1, len])?)?;
@@ -296,10 +331,19 @@ mod tests {
             let request = consts.request::<f32>().num_warps(warps).num_stages(stages);
             check_instructions("conv2d, gradient of the image, f32", request.compile(target), &["cp.async.cg"]);
         }
-        let consts = || ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
-        let request = consts().request::<f16, f32>().num_warps(filter_warps(2)).num_stages(4);
+        let consts = |config: &ConvWeightConfig| ConvolveFiltersConsts {
+            BM: config.block_m,
+            BN: config.block_n,
+            ROWS: config.block_k / config.wide(56),
+            WIDE: config.wide(56),
+        };
+        let config = ConvWeightConfig::choose(64, 64, 2);
+        let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+        let request = consts(&config).request::<f16, f32>().num_warps(warps).num_stages(stages);
         check_instructions("conv2d, gradient of filters", request.compile(target), &["wgmma", "cp.async.cg"]);
-        let request = consts().request::<f32, f32>().num_warps(filter_warps(4)).num_stages(4);
+        let config = ConvWeightConfig::choose(64, 64, 4);
+        let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+        let request = consts(&config).request::<f32, f32>().num_warps(warps).num_stages(stages);
         check_instructions("conv2d, gradient of filters, f32", request.compile(target), &["cp.async.cg"]);
     }
 }

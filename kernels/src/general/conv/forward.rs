@@ -33,7 +33,9 @@ impl ConvConfig {
         let block_n = channels_out.next_power_of_two().clamp(16, if wide { 64 } else { 128 });
         let block_k = channels_in.next_power_of_two().clamp(16, 128 / bytes);
         let num_warps = if block_n == 128 || wide { 8 } else { 4 };
-        ConvConfig { block_m: 128, block_n, block_k, num_warps, num_stages: 4 }
+        // With three stages of 16 bits a multiprocessor holds one more program than with four: 3 of 64 channels, 2 of 128.
+        let num_stages = if wide { 4 } else { 3 };
+        ConvConfig { block_m: 128, block_n, block_k, num_warps, num_stages }
     }
 }
 

@@ -3,7 +3,7 @@
 mod backward;
 mod forward;
 
-pub use backward::{conv2d_backward_input, conv2d_backward_weight};
+pub use backward::{ConvWeightConfig, conv2d_backward_input, conv2d_backward_weight};
 pub use forward::{ConvConfig, conv1d, conv2d};
 
 use crate::check;

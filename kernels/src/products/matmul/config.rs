@@ -50,6 +50,29 @@ pub(super) struct Work {
     pub(super) ends: EndLoad,
 }
 
+impl Work {
+    /// Whether blocks of factors must be turned in shared memory: tensor cores take those of 8-bit and 32-bit factors as they
+    /// lie only if sums run along their rows.
+    fn turns(&self, problem: &Problem) -> bool {
+        self.dtype.size() != 2 && (problem.a[2] != 1 || problem.b[1] != 1)
+    }
+
+    /// What the rule looks at besides sizes, as tables call it.
+    pub(super) fn name(&self, problem: &Problem) -> &'static str {
+        match (self.dtype, self.precision, self.turns(problem), self.ends) {
+            (ElementType::F32, Precision::Ieee, ..) => "ieee",
+            (ElementType::F32, Precision::Tf32x3, ..) => "tf32x3",
+            (ElementType::F32, Precision::Bf16x6, ..) => "bf16x6",
+            (_, _, false, EndLoad::Light) => "",
+            (_, _, false, EndLoad::Several) => "two ends",
+            (_, _, false, EndLoad::Heavy) => "many ends",
+            (_, _, true, EndLoad::Light) => "turned",
+            (_, _, true, EndLoad::Several) => "turned, two ends",
+            (_, _, true, EndLoad::Heavy) => "turned, many ends",
+        }
+    }
+}
+
 /// What the end of a product takes of the registers that large tiles leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndLoad {
@@ -96,15 +119,13 @@ impl MatmulConfig {
     pub(super) fn choose(problem: &Problem, work: Work, machine: Machine) -> Self {
         let Work { dtype, precision, ends } = work;
         let bytes = dtype.size();
-        // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows. Others are
-        // turned in shared memory, which leaves less of it for steps in flight.
-        let turned = bytes != 2 && (problem.a[2] != 1 || problem.b[1] != 1);
         let chosen = match machine.capability {
             None => once(32, 32, 32, 2, 4),
             _ if dtype == ElementType::F64 => once(64, 64, 16, 3, 4),
             _ if dtype == ElementType::F32 && precision != Precision::Tf32 => Self::exact(problem, precision),
             Some(capability) if capability < (9, 0) => Self::older(problem, 64 / bytes),
-            Some(_) if turned => {
+            // What is turned leaves less shared memory for steps in flight.
+            Some(_) if work.turns(problem) => {
                 let config = Self::hopper_heavy(problem, 128 / bytes, machine);
                 MatmulConfig { num_stages: config.num_stages.min(3), ..config }
             }

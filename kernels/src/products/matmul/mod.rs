@@ -5,12 +5,13 @@ mod code_tests;
 mod config;
 pub(in crate::products) mod kernels;
 mod launch;
-pub(super) mod problem;
+pub(crate) mod problem;
 
 pub use config::MatmulConfig;
 use config::{EndLoad, Machine, Work};
 
 use super::Activation;
+use crate::config::Key;
 use crate::tensor::layout::Layout;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use launch::{Ends, Sums};
@@ -237,7 +238,7 @@ impl<'a, R: Float> Matmul<'a, R> {
         let ends = EndLoad::of(ends.iter().filter(|given| **given).count(), self.residual.is_some());
         let work = Work { dtype, precision: self.precision, ends };
         let choose = || MatmulConfig::choose(problem, work, Machine::of(cx.device()));
-        let config = cx.config(dtype, &[batch, m, n, k], choose)?;
+        let config = cx.config(Key::of(dtype, work.name(problem)), &[batch, m, n, k], choose)?;
         Ok(MatmulConfig { splits: if dtype == ElementType::F64 { 1 } else { config.splits.max(1) }, ..config })
     }
 

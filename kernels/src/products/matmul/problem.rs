@@ -6,7 +6,7 @@ use crate::{TensorView, TensorViewMut};
 use tilewright::{DType, Result};
 
 /// Strides of matrix, row and column, in elements.
-pub(in crate::products) type Strides = [usize; 3];
+pub(crate) type Strides = [usize; 3];
 
 /// `c[z] = a[z] @ b[z]` for each `z` below `batch`; a stride of 0 repeats a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Problem {
 
 /// Which dimension of a matrix is contiguous, so that blocks of it can be copied by the hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::products) enum Order {
+pub(crate) enum Order {
     /// Rows.
     Across,
     /// Columns: it is the transpose of a matrix whose rows are.
@@ -116,7 +116,7 @@ pub(in crate::products) enum Order {
 const UNIT: usize = 16;
 
 /// The order of matrices of `rows` times `columns` that the hardware can copy, if it can.
-pub(in crate::products) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize) -> Option<Order> {
+pub(crate) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize) -> Option<Order> {
     let whole = |stride: usize| (stride * bytes).is_multiple_of(UNIT);
     let fits = |far: usize, near: usize, size: usize| near == 1 && (size == 1 || (far > 0 && whole(far)));
     if rows == 0 || columns == 0 || !whole(strides[0]) {

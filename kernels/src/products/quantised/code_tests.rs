@@ -14,29 +14,52 @@ const FEW: Tile = ([16, 128, 64], 4, 4);
 const SOME: Tile = ([64, 128, 64], 4, 4);
 const MANY: Tile = ([128, 128, 128], 3, 8);
 
-fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str, rows: usize) {
+fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str, rows: usize) -> Option<Code> {
     let compiled = compiled.unwrap_or_else(|error| panic!("{what}: {error}"));
     let loads: Vec<&str> =
         compiled.report().lines().filter(|line| line.contains(&format!("load `{packed}`"))).collect();
     assert!(!loads.is_empty() && loads.iter().all(|line| line.contains(" x 16 bytes")), "{what}: {loads:?}");
-    let Some(code) = Code::of(&compiled, "sm_90a") else { return };
+    let code = Code::of(&compiled, "sm_90a")?;
     println!("{what}: {}", code.summary());
     code.assert_clean(what);
     assert_eq!(code.count(&["GMMA.64x"]) > 0, rows >= 64, "{what}: {}", code.summary());
     assert!(code.count(&["LDGSTS", ".128"]) > 0, "{what}: {}", code.summary());
+    Some(code)
+}
+
+/// A product of words of 4-bit numbers.
+fn words<F: Float>(([bm, bn, bk], stages, warps): Tile, awq: bool) -> Option<Code> {
+    let compiled = Int4ProductConsts { BM: bm, BN: bn, BK: bk, TALL, AWQ: awq, GROUP: 128, FEW: bm < 64 }
+        .request::<F, F>(true)
+        .assume(Int4ProductAssumed { splits: AssumedScalar::One, ..Default::default() })
+        .num_warps(warps)
+        .num_stages(stages)
+        .compile(Target::sm_90a());
+    check(&format!("{bm} x {bn} x {bk}, AWQ: {awq}"), compiled, "words", bm)
 }
 
 #[test]
 fn words_of_4_bit_numbers() {
-    for ([bm, bn, bk], stages, warps) in [FEW, SOME, MANY] {
+    for tile in [FEW, SOME, MANY] {
         for awq in [false, true] {
-            let compiled = Int4ProductConsts { BM: bm, BN: bn, BK: bk, TALL, AWQ: awq }
-                .request::<bf16, bf16>(true)
-                .assume(Int4ProductAssumed { splits: AssumedScalar::One, ..Default::default() })
-                .num_warps(warps)
-                .num_stages(stages)
-                .compile(Target::sm_90a());
-            check(&format!("{bm} x {bn} x {bk}, AWQ: {awq}"), compiled, "words", bm);
+            words::<bf16>(tile, awq);
+        }
+    }
+}
+
+#[test]
+fn few_rows_are_multiplied_where_words_are_unpacked() {
+    // As the library chooses: a thread has all columns of a word of AWQ, and a warp 8 times as many.
+    for (tile, awq) in [(([16, 128, 128], 4, 4), false), (([16, 256, 128], 3, 4), true)] {
+        // Two for unpacking, half of one more in bf16, which has no room for a number 4 bits higher; a quarter of a product;
+        // copies and addresses.
+        for (code, most) in [(words::<f16>(tile, awq), 3.7), (words::<bf16>(tile, awq), 4.2)] {
+            let Some(code) = code else { return };
+            let [trip] = code.loops[..] else { panic!("{:?}", code.loops) };
+            assert_eq!(trip.stores, 0, "numbers change threads: {trip:?}");
+            let ([_, bn, bk], _, warps) = tile;
+            let each = trip.instructions as f64 / (bn * bk) as f64 * f64::from(32 * warps);
+            assert!(each <= most, "{each} instructions for a number: {trip:?}");
         }
     }
 }

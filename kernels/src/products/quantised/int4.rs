@@ -1,7 +1,7 @@
 //! 4-bit integers with a scale and a zero per group.
 
 use super::kernels::{Int4ProductConsts, awq_shift};
-use super::launch::{Launch, Packed, TALL, contiguous};
+use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
 use super::unpack::int4_number;
 use crate::{Context, Tensor, TensorView, check};
 use tilewright::launch::MaybeView;
@@ -83,7 +83,20 @@ impl<'a, F: Float> Int4<'a, F> {
     }
 }
 
+/// Whether weights are unpacked in the threads that multiply them: warp groups, which multiply 64 rows and more, take their
+/// factors from shared memory.
+fn unpacks_in_threads(config: &QuantisedConfig) -> bool {
+    config.bm < 64 && config.bk.is_multiple_of(32)
+}
+
 impl<F: Float> Packed<F> for Int4<'_, F> {
+    fn name(&self) -> &'static str {
+        match self.packing {
+            Packing::Awq => "awq",
+            Packing::Gptq => "gptq",
+        }
+    }
+
     fn shape(&self) -> [usize; 2] {
         self.shape
     }
@@ -93,31 +106,55 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
         if self.group >= self.shape[0] { usize::MAX } else { 1 << self.group.trailing_zeros() }
     }
 
+    /// Few rows are multiplied where words are unpacked. A thread has all columns of a word, and a warp 8 times as many:
+    /// 256 for 4 warps.
+    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+        if !unpacks_in_threads(&config) {
+            return config;
+        }
+        match self.packing {
+            Packing::Awq => QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config },
+            Packing::Gptq => QuantisedConfig { bk: 128, num_stages: 4, ..config },
+        }
+    }
+
+    fn programs(&self, config: &QuantisedConfig) -> usize {
+        // As many columns in either packing: programs of AWQ have 256.
+        if unpacks_in_threads(config) && self.packing == Packing::Awq { 1 } else { 2 }
+    }
+
     fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()> {
         let ([m, n, k, splits], config) = (launch.sizes(), launch.config);
+        let group = if self.group >= self.shape[0] { i32::MAX as usize } else { self.group };
+        let few = unpacks_in_threads(&config);
         let awq = self.packing == Packing::Awq;
-        Int4ProductConsts { BM: config.bm, BN: config.bn, BK: config.bk, TALL, AWQ: awq }
-            .call(
-                x,
-                self.words.elements(),
-                self.scales.elements(),
-                MaybeView::from(self.zeros.map(|zeros| zeros.elements())),
-                out,
-                m,
-                n,
-                k,
-                self.group as i32,
-                splits,
-                n / 8,
-                launch.x_row,
-                launch.out_row,
-                launch.out_part,
-            )
-            .grid(launch.programs())
-            .num_warps(config.num_warps as u32)
-            .num_stages(config.num_stages as u32)
-            .stream(launch.cx.stream())
-            .launch(launch.cx.device())
+        let call =
+            Int4ProductConsts { BM: config.bm, BN: config.bn, BK: config.bk, TALL, AWQ: awq, GROUP: group, FEW: few }
+                .call(
+                    x,
+                    self.words.elements(),
+                    self.scales.elements(),
+                    MaybeView::from(self.zeros.map(|zeros| zeros.elements())),
+                    out,
+                    m,
+                    n,
+                    k,
+                    splits,
+                    n / 8,
+                    launch.x_row,
+                    launch.out_row,
+                    launch.out_part,
+                )
+                .grid(launch.programs())
+                .num_warps(config.num_warps as u32)
+                .num_stages(config.num_stages as u32)
+                .stream(launch.cx.stream());
+        // What adds up the sums of several programs begins while these end.
+        if config.splits > 1 {
+            call.dependent_launch().launch(launch.cx.device())
+        } else {
+            call.launch(launch.cx.device())
+        }
     }
 }
 

@@ -28,6 +28,10 @@ impl<'a> Int8<'a> {
 }
 
 impl<F: Float> Packed<F> for Int8<'_> {
+    fn name(&self) -> &'static str {
+        "int8"
+    }
+
     fn shape(&self) -> [usize; 2] {
         self.numbers.shape()
     }

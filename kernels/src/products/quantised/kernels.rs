@@ -3,12 +3,16 @@
 //!
 //! Programs may share a tile: each sums a part of `k` and leaves its sums in a matrix of its own.
 
-use super::unpack::{int4_pairs, nf4_number};
+use super::unpack::{int4_halves, int4_pairs, nf4_number};
 use crate::products::tiles::corner;
 use tilewright::prelude::*;
 
-/// 4-bit weights with a scale and a zero for each group of rows. `AWQ` words hold 8 columns of a row, others 8 rows of a
-/// column.
+/// 4-bit weights with a scale and a zero for each `GROUP` rows. `AWQ` words hold 8 columns of a row, others 8 rows of a column.
+///
+/// With `FEW` rows the time is that of reading the weights, and each instruction counts. Then the order of the sums and that
+/// of the columns are those in which a thread unpacks what it multiplies: a factor of `mma.sync` has pairs of rows in its
+/// words, and a thread has one column in 8. So it reads whole words, and vectors of them. Otherwise factors go to shared memory
+/// for warp groups, in pairs of neighbouring columns.
 #[kernel]
 pub(super) fn int4_product<
     F: Float,
@@ -18,6 +22,8 @@ pub(super) fn int4_product<
     const BK: usize,
     const TALL: usize,
     const AWQ: bool,
+    const GROUP: usize,
+    const FEW: bool,
 >(
     x: Ptr<F>,
     words: Ptr<i32>,
@@ -27,7 +33,6 @@ pub(super) fn int4_product<
     m: i32,
     n: i32,
     k: i32,
-    group: i32,
     splits: i32,
     eights: i32,
     x_row: i64,
@@ -36,6 +41,7 @@ pub(super) fn int4_product<
 ) {
     static_assert!(BK % 8 == 0);
     static_assert!(BN % 8 == 0);
+    static_assert!(!FEW || BK % 32 == 0);
     let tiles = cdiv(m, BM) * cdiv(n, BN);
     let part = program_id(0) / tiles;
     let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
@@ -46,7 +52,7 @@ pub(super) fn int4_product<
     for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
         let along = step * BK + arange(0, BK);
         let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
-        let of = step * BK / group;
+        let of = step * BK / GROUP;
         let scale = load(scales + of * n + j, mask = j < n);
         let zero = if let Some(zeros) = zeros {
             let word = load(zeros + of * eights + in_word, mask = in_word < eights);
@@ -56,27 +62,111 @@ pub(super) fn int4_product<
         } else {
             full([BN], 8)
         };
-        // Neighbouring columns in pairs: both halves of a word take the same instructions.
-        let pair = if AWQ {
+        let (left, right) = if AWQ {
             let word =
                 load(words + along[(.., None)] * eights + in_word, mask = (along < k)[(.., None)] & (in_word < eights));
-            reshape(word[(.., .., None)] >> (arange(0, 4) * 4), [BK, BN / 2])
+            (
+                left,
+                if FEW { awq_few::<F, BK, BN>(word, zero, scale) } else { awq_pairs::<F, BK, BN>(word, zero, scale) },
+            )
         } else {
             let down = step * (BK / 8) + arange(0, BK / 8);
             let word = load(words + down[(.., None)] * n + j, mask = (down < k / 8)[(.., None)] & (j < n));
-            let (even, odd) = split(reshape(word, [BK / 8, BN / 2, 2]));
-            // Rows 0 to 3 of both columns, and 4 to 7.
-            let low = (even & 0xffff) | (odd << 16);
-            let high = ((even >> 16) & 0xffff) | (odd & -65_536);
-            let halves = permute(join(low, high), [0, 2, 1]);
-            let shift = arange(0, 4) * 4;
-            reshape(halves[(.., .., None, ..)] >> shift[(.., None)], [BK, BN / 2])
+            if FEW {
+                (gptq_order::<F, BM, BK>(left), gptq_few::<F, BK, BN>(word, zero, scale))
+            } else {
+                (left, gptq_pairs::<F, BK, BN>(word, zero, scale))
+            }
         };
-        let right = int4_pairs::<F, BK, { BN / 2 }, BN>(pair, zero, scale);
         acc = dot(left, right, acc = acc);
+    }
+    // Columns were in the order in which a thread has all of a word, or 4 neighbours.
+    if FEW && AWQ {
+        acc = reshape(permute(reshape(acc, [BM, 8, BN / 8]), [0, 2, 1]), [BM, BN]);
+    } else if FEW {
+        acc = reshape(permute(reshape(acc, [BM, 4, BN / 4]), [0, 2, 1]), [BM, BN]);
     }
     let mask = (i < m)[(.., None)] & (j < n);
     store(out + part as i64 * out_part + (i[(.., None)] as i64 * out_row + j as i64), acc as R, mask = mask);
+}
+
+/// A step of weights from words of 8 columns, in pairs of neighbours: both halves of a word take the same instructions.
+#[device]
+fn awq_pairs<F: Float, const BK: usize, const BN: usize>(
+    word: Tile<i32, { [BK, BN / 8] }>,
+    zero: Tile<i32, { [BN] }>,
+    scale: Tile<F, { [BN] }>,
+) -> Tile<F, { [BK, BN] }> {
+    static_assert!(BN % 8 == 0);
+    let pair = reshape(word[(.., .., None)] >> (arange(0, 4) * 4), [BK, BN / 2]);
+    int4_pairs::<F, BK, { BN / 2 }, BN>(pair, zero, scale)
+}
+
+/// A step of weights from words of 8 rows, in pairs of neighbouring columns.
+#[device]
+fn gptq_pairs<F: Float, const BK: usize, const BN: usize>(
+    word: Tile<i32, { [BK / 8, BN] }>,
+    zero: Tile<i32, { [BN] }>,
+    scale: Tile<F, { [BN] }>,
+) -> Tile<F, { [BK, BN] }> {
+    static_assert!(BK % 8 == 0);
+    static_assert!(BN % 2 == 0);
+    let (even, odd) = split(reshape(word, [BK / 8, BN / 2, 2]));
+    // Rows 0 to 3 of both columns, and 4 to 7.
+    let low = (even & 0xffff) | (odd << 16);
+    let high = ((even >> 16) & 0xffff) | (odd & -65_536);
+    let halves = permute(join(low, high), [0, 2, 1]);
+    let shift = arange(0, 4) * 4;
+    let pair = reshape(halves[(.., .., None, ..)] >> shift[(.., None)], [BK, BN / 2]);
+    int4_pairs::<F, BK, { BN / 2 }, BN>(pair, zero, scale)
+}
+
+/// A step of weights from words of 8 columns, in pairs of rows. Column `8 g + c` is at `c * (BN / 8) + g`.
+#[device]
+fn awq_few<F: Float, const BK: usize, const BN: usize>(
+    word: Tile<i32, { [BK, BN / 8] }>,
+    zero: Tile<i32, { [BN] }>,
+    scale: Tile<F, { [BN] }>,
+) -> Tile<F, { [BK, BN] }> {
+    static_assert!(BK % 2 == 0);
+    static_assert!(BN % 8 == 0);
+    let (even, odd) = split(permute(reshape(word, [BK / 2, 2, BN / 8]), [0, 2, 1]));
+    // Even columns of both rows, and odd ones.
+    let low = (even & 0xffff) | (odd << 16);
+    let high = ((even >> 16) & 0xffff) | (odd & -65_536);
+    let halves = reshape(join(low, high), [BK / 2, BN / 4]);
+    // Column 8 g + 4 m + 2 h + f is number 2 m + h of half f.
+    let scale = reshape(permute(reshape(scale, [BN / 8, 2, 2, 2]), [0, 3, 1, 2]), [BN / 4, 2, 2]);
+    let zero = reshape(permute(reshape(zero, [BN / 8, 2, 2, 2]), [0, 3, 1, 2]), [BN / 4, 2, 2]);
+    let number = int4_halves::<F, { BK / 2 }, { BN / 4 }>(halves, zero, scale);
+    let number = permute(reshape(number, [BK / 2, BN / 8, 2, 2, 2, 2]), [0, 5, 3, 4, 2, 1]);
+    reshape(number, [BK, BN])
+}
+
+/// A step of weights from words of 8 rows, in pairs of rows. Column `4 g + c` is at `c * (BN / 4) + g`, and rows are in the
+/// order of [`gptq_order`].
+#[device]
+fn gptq_few<F: Float, const BK: usize, const BN: usize>(
+    word: Tile<i32, { [BK / 8, BN] }>,
+    zero: Tile<i32, { [BN] }>,
+    scale: Tile<F, { [BN] }>,
+) -> Tile<F, { [BK, BN] }> {
+    static_assert!(BK % 32 == 0);
+    static_assert!(BN % 4 == 0);
+    let scale = broadcast_to(scale[(.., None, None)], [BN, 2, 2]);
+    let zero = broadcast_to(zero[(.., None, None)], [BN, 2, 2]);
+    let number = int4_halves::<F, { BK / 8 }, BN>(word, zero, scale);
+    // From [b, t, g, c, m, h, e] to [b, m, h, t, e, c, g].
+    let number = permute(reshape(number, [BK / 32, 4, BN / 4, 4, 2, 2, 2]), [0, 4, 5, 1, 6, 3, 2]);
+    reshape(number, [BK, BN])
+}
+
+/// Rows of `x` in the order in which four threads share 32 products of two rows of 16: thread `t` has the 8 of its word, of which
+/// `2 m + h` and `2 m + h + 4` are neighbours at `16 m + 8 h + 2 t`.
+#[device]
+fn gptq_order<F: Float, const BM: usize, const BK: usize>(x: Tile<F, { [BM, BK] }>) -> Tile<F, { [BM, BK] }> {
+    static_assert!(BK % 32 == 0);
+    reshape(permute(reshape(x, [BM, BK / 32, 4, 2, 2, 2]), [0, 1, 4, 5, 2, 3]), [BM, BK])
 }
 
 /// Where the 8 columns of a word are: those of even numbers come first.

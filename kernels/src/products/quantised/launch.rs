@@ -1,6 +1,6 @@
 //! What all products with quantised weights have in common.
 
-use crate::config::config;
+use crate::config::{Key, config};
 use crate::products::matmul::kernels::FinishConsts;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
@@ -40,9 +40,10 @@ impl QuantisedConfig {
             return chosen;
         }
         let chosen = weights.adjusted(chosen);
-        // Few rows take the time that it takes to read the weights: two programs for each multiprocessor read at once.
+        // Few rows take the time that it takes to read the weights: one or two programs for each multiprocessor read at once.
         let (tiles, steps) = (m.div_ceil(chosen.bm) * n.div_ceil(chosen.bn), k.div_ceil(chosen.bk));
-        let splits = (2 * device.multiprocessor_count() / tiles.max(1)).min(steps / 4).clamp(1, 16);
+        let programs = weights.programs(&chosen) * device.multiprocessor_count();
+        let splits = (programs / tiles.max(1)).min(steps / 4).clamp(1, 16);
         QuantisedConfig { splits, ..chosen }
     }
 }
@@ -82,11 +83,17 @@ mod sealed {
     pub trait Packed<F: Float> {
         /// The length of sums and the columns of the result.
         fn shape(&self) -> [usize; 2];
+        /// What tables call such weights.
+        fn name(&self) -> &'static str;
         /// The largest step that a product of these weights can take.
         fn step(&self) -> usize;
         /// What suits these weights where the other kinds take `config`.
         fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
             config
+        }
+        /// How many programs are to read these weights at once on a multiprocessor, where rows are few.
+        fn programs(&self, _config: &QuantisedConfig) -> usize {
+            2
         }
         /// Launches the product into the result, or into the sums of each program that shares a tile.
         fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()>;
@@ -196,7 +203,9 @@ fn sizes<F: Float, W: Weights<F>>(x: &TensorView<'_, F, 2>, weights: &W) -> Resu
 }
 
 fn config<F: Float, W: Weights<F>>(cx: &Context, sizes: [usize; 3], weights: &W) -> Result<QuantisedConfig> {
-    let config = cx.config(F::ELEMENT, &sizes, || QuantisedConfig::choose(sizes, weights, cx.device()))?;
+    // Groups of weights limit steps.
+    let key = Key::of(F::ELEMENT, weights.name()).and([Some(weights.step().min(sizes[2].next_power_of_two())), None]);
+    let config = cx.config(key, &sizes, || QuantisedConfig::choose(sizes, weights, cx.device()))?;
     Ok(QuantisedConfig { bk: config.bk.min(weights.step()), splits: config.splits.max(1), ..config })
 }
 
@@ -228,6 +237,7 @@ fn add_up<F: Float>(launch: &Launch<'_>, parts: View<'_, f32>, out: ViewMut<'_, 
         .grid(m.div_ceil(bm) * n.div_ceil(bn))
         .num_warps(4)
         .stream(launch.cx.stream())
+        .dependent_launch()
         .launch(launch.cx.device())
 }
 

@@ -40,6 +40,10 @@ impl<'a> Nf4<'a> {
 }
 
 impl<F: Float> Packed<F> for Nf4<'_> {
+    fn name(&self) -> &'static str {
+        "nf4"
+    }
+
     fn shape(&self) -> [usize; 2] {
         let [n, halves] = self.bytes.shape();
         [2 * halves, n]

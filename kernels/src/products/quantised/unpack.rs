@@ -49,6 +49,43 @@ pub(super) fn int4_pairs<F: Float, const K: usize, const P: usize, const N: usiz
     }
 }
 
+/// `(number - zero) * scale` of all 4-bit numbers of words, in pairs of one from each half: element `[.., m, h, e]` is at bit
+/// `8 m + 4 h + 16 e`, and has the zero and the scale `[.., m, h]`.
+///
+/// In f16 numbers of odd places stay where they are, 4 bits higher in the fraction: as `64 + number` their float is a
+/// sixteenth, which is multiplied by as the zero is subtracted, exactly.
+#[device]
+pub(super) fn int4_halves<F: Float, const A: usize, const N: usize>(
+    word: Tile<i32, { [A, N] }>,
+    zero: Tile<i32, { [N, 2, 2] }>,
+    scale: Tile<F, { [N, 2, 2] }>,
+) -> Tile<F, { [A, N, 2, 2, 2] }> {
+    let byte = word[(.., .., None)] >> (arange(0, 2) * 8);
+    let (low, high) = (byte & 0x000f_000f, byte & 0x00f0_00f0);
+    let (zero_low, zero_high) = split(zero);
+    let (low, high) = if F == f16 {
+        let (low, high) = (low | 0x6400_6400, high | 0x6400_6400);
+        let low = bitcast::<f16>(join(low as i16, (low >> 16) as i16));
+        let high = bitcast::<f16>(join(high as i16, (high >> 16) as i16));
+        let low = low + bitcast::<f16>((zero_low | 0xe400) as i16)[(.., .., None)];
+        let high = high * 0.0625 + bitcast::<f16>((zero_high * 16 | 0xd400) as i16)[(.., .., None)];
+        (low as F, high as F)
+    } else if F == bf16 {
+        let (low, high) = (low | 0x4300_4300, (high >> 4) | 0x4300_4300);
+        let low = bitcast::<bf16>(join(low as i16, (low >> 16) as i16));
+        let high = bitcast::<bf16>(join(high as i16, (high >> 16) as i16));
+        let low = low + bitcast::<bf16>((zero_low | 0xc300) as i16)[(.., .., None)];
+        let high = high + bitcast::<bf16>((zero_high | 0xc300) as i16)[(.., .., None)];
+        (low as F, high as F)
+    } else {
+        let low = join(low & 15, low >> 16) - zero_low[(.., .., None)];
+        let high = join(high >> 4 & 15, high >> 20) - zero_high[(.., .., None)];
+        (low as F, high as F)
+    };
+    let (scale_low, scale_high) = split(scale);
+    permute(join(low * scale_low[(.., .., None)], high * scale_high[(.., .., None)]), [0, 1, 2, 4, 3])
+}
+
 /// The 16 numbers of NF4 by a tree of comparisons with bits: of 4 bits the third to first choose among halves.
 #[device]
 pub(super) fn nf4_number<const N: usize, const K: usize>(code: Tile<u8, { [N, K] }>) -> Tile<f32, { [N, K] }> {

@@ -38,8 +38,9 @@ use plan::{Plan, Style, Tile};
 
 /// What a plan leaves of a thread's registers for what is no tile of the loop: addresses, coordinates, scalars, and what is
 /// just being computed. Plans are compared by the registers of their tiles alone, so this bounds how many of them products may
-/// keep in flight; how many registers the rest takes is decided by ptxas. An estimate, not a measurement: 44 and 48 give the
-/// kernels of the library the same code.
+/// keep in flight; how many registers the rest takes is decided by ptxas. An estimate, not a measurement, and nothing
+/// guarantees it: 44 and 48 give the kernels of the library the same code, and whether kernels spill is seen by the tests that
+/// assemble them (`tests/suites/codegen`).
 const BESIDE_TILES: u32 = 40;
 
 /// How many registers there are.

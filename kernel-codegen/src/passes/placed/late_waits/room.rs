@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use kernel_core::edit::{Uses, walk_region};
-use kernel_core::ir::{Cost, DType, DescOp, Elem, ElementwiseOp, Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_core::ir::{Cost, DType, DescOp, Elem, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ValueId};
 
 use super::Applied;
 use crate::occupancy::words;
 
 /// The most registers that floats and sums take in an iteration, where all elements of a thread have to be there:
-/// behind products, waits and what threads pass each other. Operations on elements are computed one after the other.
+/// behind products, waits, loads, which are all on their way before the first is used, and what threads pass each
+/// other. Operations on elements are computed one after the other.
 pub(super) fn registers(func: &Func, owner: OpId, applied: &Applied) -> u32 {
     let operation = func.op(owner);
     let body = operation.regions[0];
@@ -59,7 +60,8 @@ pub(super) fn registers(func: &Func, owner: OpId, applied: &Applied) -> u32 {
     };
     let meets = |&at: &usize| {
         let op = &func.op(ops[at]).op;
-        matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. })) || op.cost() == Cost::Exchange
+        matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }) | Op::Memory(MemoryOp::Load { .. }))
+            || op.cost() == Cost::Exchange
     };
     (0..end).filter(meets).map(alive).max().unwrap_or_default()
 }
@@ -123,4 +125,52 @@ fn goes_to_shared(func: &Func, users: &Uses, value: ValueId) -> bool {
 fn packed(func: &Func, value: ValueId) -> u32 {
     let bits = func.ty(value).dtype().map_or(32, DType::bits);
     if bits < 32 { (words(func, value) * bits).div_ceil(32) } else { words(func, value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel_core::edit::ops_in_order;
+    use kernel_core::ir::ControlOp;
+    use kernel_core::text::parse;
+
+    use super::*;
+
+    /// The registers of the loop in which a product of 64 registers a thread is multiplied by something of 16, beside a
+    /// sum of 64.
+    fn registers_of(factor: &str) -> u32 {
+        let text = format!(
+            "kernel loaded \"loaded.rs\" unsafe placed {{
+  param %g g: ptr f32
+  param %n n: i32
+  layout #0 = register [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [0, 32], lane [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 64
+  layout #1 = register [0, 1] [0, 2] [0, 4] [0, 8], lane [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 16
+  %z: f32 = const 0.0
+  %c: f32[32, 64] #0 = splat %z
+  %k: f32[32, 16] #1 = splat %z
+  %at: *g[32, 16] #1 = splat %g
+  %s: shared f16[32, 32] = shared_alloc
+  %b: shared f16[32, 64] = shared_alloc
+  %o: f32[32, 64] #0, %p: f32[32, 16] #1 = for %n, %n, %n, %c, %k (%i: i32, %a: f32[32, 64] #0, %r: f32[32, 16] #1) {{
+    %d: f32[32, 64] #0 = wgmma %s, %b, %c
+    %d1: f32[32, 64] #0 = wgmma_wait %d {{pending = 0}}
+    {factor}
+    %q: f32[32, 16] #1 = add %f, %r
+    %h: f32[32, 64] #0 = add %d1, %a
+    yield %h, %q
+  }}
+  return
+}}"
+        );
+        let func = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let is_loop = |id: &OpId| matches!(func.op(*id).op, Op::Control(ControlOp::For { .. }));
+        let owner = ops_in_order(&func).into_iter().find(is_loop).expect("a loop");
+        registers(&func, owner, &Applied::default())
+    }
+
+    #[test]
+    fn what_is_loaded_beside_products_counts_where_it_is_loaded() {
+        // The sums, what is carried beside them, and the product.
+        assert_eq!(registers_of("%f: f32[32, 16] #1 = add %r, %r"), 64 + 16 + 64);
+        assert_eq!(registers_of("%f: f32[32, 16] #1 = load %at"), 64 + 16 + 64 + 16);
+    }
 }

@@ -18,6 +18,10 @@
 //!
 //! Threads touch such a block no more, and that of the next tile arrives while this one is stored. With two slots it
 //! is there, and so are the first blocks of the loop, before the last product of this tile has ended.
+//!
+//! A program of one tile has no such loop, and no tile whose block could come early. There the consumers ask for the block
+//! (`tensor_copies`) while the producer asks for the first blocks of the loop: a producer of both would ask for one after
+//! the other, and it would take a barrier that nobody waits for.
 
 use kernel_core::edit::{Cursor, Result, Structure, Uses, walk_region};
 use kernel_core::ir::{ControlOp, Dim, FenceKind, Func, GpuOp, Op, OpId, RegionId, Span};
@@ -72,7 +76,7 @@ pub(super) fn blocks(func: &Func, structure: &Structure, fed_loops: &[FedLoop]) 
     found
 }
 
-/// The bodies of loops over tiles in which loops are fed.
+/// The bodies of loops over tiles in which loops are fed; none of a program of one tile.
 fn regions(func: &Func, structure: &Structure, fed_loops: &[FedLoop]) -> Vec<RegionId> {
     let mut regions = Vec::new();
     for fed in fed_loops {

@@ -22,7 +22,11 @@ impl Wanted<'_> {
         let Spec { dtypes, constants, params, tuning, safety } = *self.spec;
         Identity {
             kernel: self.kernel.name().to_string(),
-            ir: self.kernel.places().digest(),
+            ir: match tuning.line_info {
+                // Code that names places depends on them.
+                Some(true) => self.kernel.places().digest_with(self.kernel.source().ir, &self.kernel.line_info()),
+                Some(false) | None => self.kernel.places().digest(),
+            },
             dtypes: dtypes.to_vec(),
             constants: constants.to_vec(),
             params: params.iter().map(|param| known(*param)).collect(),
@@ -35,8 +39,9 @@ impl Wanted<'_> {
 }
 
 fn options(tuning: Tuning) -> Options {
-    let Tuning { num_warps, num_stages, max_registers, dependent_launch, delays, rough_tensors } = tuning;
-    Options { num_warps, num_stages, max_registers, dependent_launch, delays, rough_tensors }
+    let Tuning { num_warps, num_stages, max_registers, dependent_launch, delays, line_info, rough_tensors } = tuning;
+    let line_info = line_info.unwrap_or_default();
+    Options { num_warps, num_stages, max_registers, dependent_launch, delays, line_info, rough_tensors }
 }
 
 fn known(param: ParamSpec) -> Param {

@@ -1,8 +1,8 @@
-//! What to say where there is neither code for a launch nor a compiler: which variant is missing, and the line that adds it.
+//! What to say where archives have no code for a launch: which variant is missing, and the line that adds it.
 
 use super::super::super::definition::user_params;
 use super::super::super::spec::{ParamSpec, Spec, Tuning};
-use super::{Wanted, shipped};
+use super::{Wanted, compiler, shipped};
 use crate::error::Error;
 use kernel_core::backend::Checks;
 use kernel_core::ir::{ConstTy, Func, Literal, ParamKind, Passing};
@@ -11,6 +11,8 @@ use kernel_core::ir::{ConstTy, Func, Literal, ParamKind, Passing};
 pub(super) fn error(wanted: &Wanted<'_>) -> Error {
     let identity = wanted.identity();
     let others = shipped::of_kernel(&identity.kernel);
+    let compiling =
+        if compiler::is_available() { "a launch would compile it" } else { "this program cannot compile it" };
     let known = match others.iter().filter(|other| other.ir == identity.ir).count() {
         0 if others.is_empty() => "its archives have nothing of this kernel".to_string(),
         0 => "its archives have this kernel as it was before its source changed".to_string(),
@@ -18,7 +20,7 @@ pub(super) fn error(wanted: &Wanted<'_>) -> Error {
     };
     Error::MissingCode {
         kernel: identity.kernel.as_str().into(),
-        variant: format!("it needs {identity}, and {known}").into(),
+        variant: format!("it needs {identity}, and {known}; {compiling}").into(),
         line: line(wanted).into(),
     }
 }
@@ -73,7 +75,7 @@ fn chosen(func: &Func, spec: &Spec<'_>) -> Vec<String> {
 
 fn options(wanted: &Wanted<'_>) -> String {
     let own = wanted.kernel.source().tuning();
-    let Tuning { num_warps, num_stages, max_registers, dependent_launch, .. } = wanted.spec.tuning;
+    let Tuning { num_warps, num_stages, max_registers, dependent_launch, line_info, .. } = wanted.spec.tuning;
     let mut text = String::new();
     for (name, value, own) in [
         ("num_warps", num_warps, own.num_warps),
@@ -83,6 +85,9 @@ fn options(wanted: &Wanted<'_>) -> String {
         if let Some(value) = value.filter(|_| value != own) {
             text.push_str(&format!(".{name}({value})"));
         }
+    }
+    if line_info == Some(true) {
+        text.push_str(".line_info(true)");
     }
     if dependent_launch {
         text.push_str(".dependent_launch()");

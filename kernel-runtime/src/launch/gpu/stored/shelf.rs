@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 /// The cache of this process, if it has one.
-fn cache() -> Option<&'static Cache> {
+pub(super) fn cache() -> Option<&'static Cache> {
     static CACHE: OnceLock<Option<Cache>> = OnceLock::new();
     CACHE.get_or_init(open).as_ref()
 }
@@ -48,26 +48,31 @@ pub(super) fn find_in(cache: &Cache, wanted: &Wanted<'_>) -> Option<Entry> {
     })
 }
 
-/// Keeps a variant that was compiled, where somebody wants it.
+/// Whether somebody wants what is compiled.
+pub(super) fn is_wanted() -> bool {
+    cache().is_some() || recording().is_some()
+}
+
+/// Keeps a variant that was compiled.
 pub(super) fn keep(entry: impl FnOnce() -> Option<Entry>) {
-    let cache = cache();
-    if cache.is_none() && recording().is_none() {
-        return;
-    }
     let Some(entry) = entry() else { return };
-    if let Some(cache) = cache {
+    if let Some(cache) = cache() {
         keep_in(cache, &entry);
     }
     record(|| Some(entry));
 }
 
 pub(super) fn keep_in(cache: &Cache, entry: &Entry) {
+    put(cache, entry.head.identity.key(&entry.head.maker.compiler), &entry::encode(entry));
+}
+
+/// Keeps bytes, unless that has failed before.
+pub(super) fn put(cache: &Cache, key: Key, bytes: &[u8]) {
     static FAILED: AtomicBool = AtomicBool::new(false);
-    let key = entry.head.identity.key(&entry.head.maker.compiler);
     if FAILED.load(Ordering::Relaxed) {
         return;
     }
-    if let Err(error) = cache.put(key, &entry::encode(entry))
+    if let Err(error) = cache.put(key, bytes)
         && !FAILED.swap(true, Ordering::Relaxed)
     {
         log::warn!("compiled kernels are not kept on disk any more: {}: {error}", cache.folder().display());

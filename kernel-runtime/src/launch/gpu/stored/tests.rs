@@ -97,6 +97,35 @@ fn what_comes_back_is_what_was_compiled() -> Result<()> {
     Ok(())
 }
 
+/// What a thread keeps while the driver works is there when the launch has waited for it, and is what is written otherwise;
+/// machine code that a tuner gives the variant meanwhile is not part of it.
+#[test]
+fn what_is_kept_beside_the_driver_is_found() -> Result<()> {
+    let folder = Folder::new("beside");
+    let cache: &'static Cache = Box::leak(Box::new(Cache::open(&folder.0, 1 << 20).expect("a folder")));
+    with_wanted(leak(COPY), &params(1, 1), Checks::EveryAccess, |wanted| -> Result<()> {
+        let (variant, bound) = Variant::compile(wanted, Texts::Dropped)?;
+        let expected = super::entry::write(wanted, &variant, &bound, maker().expect("an LLVM")).expect("an entry");
+        let variant: &'static Variant = Box::leak(Box::new(variant));
+        let (kernel, identity, maker) = (wanted.kernel, wanted.identity(), maker().expect("an LLVM"));
+        variant.keeping.begin(move || {
+            let entry = super::entry::without_machine_code(kernel, identity, variant, &bound, maker);
+            shelf::keep_in(cache, &entry.expect("an entry"));
+        });
+        let head = kernel_archive::MachineHead {
+            capability: 80,
+            maker: "somebody".into(),
+            min_programs: None,
+            local_bytes: 0,
+            log: String::new(),
+        };
+        drop(variant.machine.set(kernel_archive::Machine { head, image: Vec::new() }));
+        variant.wait_until_kept();
+        assert_eq!(shelf::find_in(cache, wanted), Some(expected));
+        Ok(())
+    })
+}
+
 /// A kernel whose lines have moved is found, and its errors name the lines where they are now.
 #[test]
 fn lines_may_move() -> Result<()> {
@@ -268,10 +297,11 @@ fn archives_serve_launches_of_which_more_is_known() -> Result<()> {
         panic!("nothing serves a launch of which less is known");
     };
     assert_eq!(&*name, "shipped_copy");
+    // This program has a compiler, and is not told that it has none.
     assert_eq!(
         &*variant,
         "it needs shipped_copy() for sm_80: [f32 @16 %16, mut f32 @16 %16, i32], and its archives have 2 other variants of \
-         this kernel"
+         this kernel; a launch would compile it"
     );
     assert_eq!(
         &*line,
@@ -305,6 +335,35 @@ fn foreign_archives_are_refused() {
     assert!(error.contains("made by Tilewright 0.0.9, and this program has 0.1.0"), "{error}");
     let cut = &other[..other.len() - 1];
     assert!(crate::archive::add(cut).is_err_and(|error| error.to_string().contains("damaged")));
+}
+
+/// A variant of an embedded archive that is damaged counts as missing; of a file, the whole is refused.
+#[test]
+fn damaged_variants_of_shipped_archives_are_missing() -> Result<()> {
+    let kernel = shipped_kernel("damaged_copy");
+    let entry = |divisor| {
+        with_wanted(kernel, &params(16, divisor), Checks::AtLaunch, |wanted| compiled(wanted).map(|(_, entry)| entry))
+    };
+    let entries = [entry(1)?, entry(16)?];
+    let mut bytes = kernel_archive::write(&entries);
+    // The last byte is one of the second entry's.
+    *bytes.last_mut().expect("there are entries") ^= 1;
+    let reader = kernel_archive::Reader::new(&bytes).expect("its index is whole");
+    let keys = entries.each_ref().map(|entry| entry.head.identity.key(""));
+    let whole = keys.map(|key| reader.get(key).is_ok());
+    assert_eq!(whole.iter().filter(|whole| **whole).count(), 1);
+    let folder = Folder::new("damaged");
+    std::fs::create_dir_all(&folder.0).expect("a folder");
+    let path = folder.0.join("kernels.twa");
+    std::fs::write(&path, &bytes).expect("written");
+    assert!(crate::archive::load(&path).is_err_and(|error| error.to_string().contains("damaged")));
+    assert_eq!(crate::archive::add(Box::leak(bytes.into_boxed_slice()))?, 2);
+    for (divisor, whole) in [1, 16].into_iter().zip(whole) {
+        let found = with_wanted(kernel, &params(16, divisor), Checks::AtLaunch, shipped::exact);
+        assert_eq!(found.is_some(), whole, "{divisor}");
+    }
+    assert_eq!(shipped::of_kernel("damaged_copy").len(), 1);
+    Ok(())
 }
 
 /// What a request assumes is what a launch asks for.

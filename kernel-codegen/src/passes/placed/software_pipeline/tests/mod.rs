@@ -28,7 +28,7 @@ fn placed(text: &str, target: Target, num_warps: u32) -> Func {
     let mut func = bound(text).into_func();
     choose_products::run(&mut func, target, num_warps).unwrap_or_else(|error| panic!("{error}"));
     let axis = AxisAnalysis::new(&func);
-    let mut func = place::place(func, &axis, num_warps).unwrap_or_else(|error| panic!("{error}"));
+    let mut func = place::place(func, &axis, target, num_warps).unwrap_or_else(|error| panic!("{error}"));
     dot_operands::run(&mut func).unwrap_or_else(|error| panic!("{error}"));
     verified(&func);
     func

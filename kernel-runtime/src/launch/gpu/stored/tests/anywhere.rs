@@ -103,9 +103,9 @@ fn launches_run_what_was_compiled_elsewhere() {
         });
         found
     };
-    let text = |divisor| launch(divisor, &[64]).map(|variant| variant.artifact.code.text);
+    let text = |divisor| launch(divisor, &[64]).map(|variant| variant.artifact.code.text.clone());
     assert_eq!((text(1).as_deref(), text(8).as_deref()), (Ok("// knows nothing"), Ok("// knows of 8")));
-    let reports = launch(8, &[64]).expect("it is there").reports.expect("it can fail");
+    let reports = launch(8, &[64]).expect("it is there").reports.clone().expect("it can fail");
     let error = reports.error(&LaunchRecord { state: 1, ..LaunchRecord::default() }).to_string();
     assert!(error.starts_with("src/fill.rs:3:5: kernel `shipped_fill`: assertion failed"), "{error}");
 
@@ -117,7 +117,8 @@ fn launches_run_what_was_compiled_elsewhere() {
     let error = launch(1, &[128]).err().expect("of this there is nothing").to_string();
     for expected in [
         "kernel `shipped_fill` has no compiled code for this launch",
-        "it needs shipped_fill(128) for sm_80: [mut i32 @16, i32], and its archives have 2 other variants",
+        "it needs shipped_fill(128) for sm_80: [mut i32 @16, i32], and its archives have 2 other variants of this \
+         kernel; this program cannot compile it; record a run of a program that compiles it",
         "archive.add(ShippedFillConsts { N: 128 }.request().assume(ShippedFillAssumed { out: AssumedBuffer { alignment: \
          Alignment::Bytes16, len: AssumedLength::Unknown }, n: AssumedScalar::Unknown, ..Default::default() }), \
          &[Target::sm_80()])?;",

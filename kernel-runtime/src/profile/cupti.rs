@@ -1,0 +1,308 @@
+//! Times of kernels by CUPTI, NVIDIA's library for profilers, where it is installed.
+//!
+//! CUPTI is loaded when a profile begins, so that nobody needs it. Of its records only fields are read whose places have
+//! been the same since CUDA 9: `CUpti_ActivityKernel4`, the beginning of each version after it (5 to 13, as of CUDA
+//! 13.4). Versions before are refused.
+
+use super::explained;
+use cudarc::driver::sys::CUcontext;
+use libloading::Library;
+use std::alloc::Layout;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What the system may know CUPTI by, and where a toolkit installs it.
+const NAMES: [&str; 4] =
+    ["libcupti.so", "libcupti.so.13", "libcupti.so.12", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so"];
+/// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: times of kernels, which still overlap.
+const CONCURRENT_KERNEL: c_int = 10;
+/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
+const FLUSH_FORCED: u32 = 1;
+/// The API version of CUDA 9.0, the first with this layout of records.
+const OLDEST: u32 = 10;
+/// What CUPTI is given to write records into at a time, about 40,000 of them.
+const BUFFER: Layout = match Layout::from_size_align(8 << 20, 8) {
+    Ok(layout) => layout,
+    Err(_) => panic!("eight is a power of two"),
+};
+
+/// The beginning of `CUpti_ActivityKernel4` and of all versions after it.
+#[repr(C)]
+struct RawKernel {
+    kind: c_int,
+    cache_config: [u8; 2],
+    registers: u16,
+    partitioned_cache: [u32; 2],
+    start: u64,
+    end: u64,
+    completed: u64,
+    device: u32,
+    context: u32,
+    stream: u32,
+    grid: [i32; 3],
+    block: [i32; 3],
+    static_shared: i32,
+    dynamic_shared: i32,
+    local_per_thread: u32,
+    local_total: u32,
+    correlation: u32,
+    grid_id: i64,
+    name: *const c_char,
+}
+
+/// A kernel that has run.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    /// The name of its entry.
+    pub(super) entry: String,
+    /// In nanoseconds of CUPTI's clock.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    context: u32,
+    pub(super) stream: u32,
+    pub(super) grid: [u32; 3],
+    /// Threads per program.
+    pub(super) threads: u32,
+    pub(super) registers: u32,
+    pub(super) shared_bytes: u32,
+    pub(super) local_bytes: u32,
+}
+
+/// What has been collected since it was last taken. CUPTI has one such collection for the process.
+static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
+
+/// Records that CUPTI had no memory for since then.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+macro_rules! functions {
+    ($($field:ident = $name:ident($($ty:ty),*);)*) => {
+        /// The functions of CUPTI that are called.
+        pub(super) struct Cupti {
+            $($field: unsafe extern "C" fn($($ty),*) -> c_int,)*
+            version: u32,
+        }
+
+        impl Cupti {
+            /// # Safety
+            /// The library is CUPTI, and stays loaded.
+            unsafe fn of(library: &Library) -> Result<Cupti, String> {
+                // SAFETY: CUPTI's functions of these names have these types.
+                unsafe {
+                    Ok(Cupti {
+                        $($field: *library.get(concat!(stringify!($name), "\0").as_bytes())
+                            .map_err(|error| explained(&error))?,)*
+                        version: 0,
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    get_version = cuptiGetVersion(*mut u32);
+    get_timestamp = cuptiGetTimestamp(*mut u64);
+    get_context_id = cuptiGetContextId(CUcontext, *mut u32);
+    get_result_string = cuptiGetResultString(c_int, *mut *const c_char);
+    register_callbacks = cuptiActivityRegisterCallbacks(Requested, Completed);
+    enable = cuptiActivityEnable(c_int);
+    disable = cuptiActivityDisable(c_int);
+    flush_all = cuptiActivityFlushAll(u32);
+    get_num_dropped_records = cuptiActivityGetNumDroppedRecords(CUcontext, u32, *mut usize);
+    get_next_record = cuptiActivityGetNextRecord(*mut u8, usize, *mut *mut RawKernel);
+}
+
+type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+type Completed = extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
+
+/// CUPTI, or why there is none.
+fn loaded() -> &'static Result<Cupti, String> {
+    static LOADED: OnceLock<Result<Cupti, String>> = OnceLock::new();
+    LOADED.get_or_init(|| {
+        let mut first = None;
+        for name in NAMES {
+            match load(name) {
+                Ok(cupti) => return Ok(cupti),
+                Err(why) => drop(first.get_or_insert(why)),
+            }
+        }
+        Err(first.unwrap_or_default())
+    })
+}
+
+fn load(path: &str) -> Result<Cupti, String> {
+    // SAFETY: it is the library of that name, which the user has installed.
+    let library = unsafe { Library::new(path) }.map_err(|error| explained(&error))?;
+    // SAFETY: that it has all these functions says that it is CUPTI; it is never unloaded.
+    let mut cupti = unsafe { Cupti::of(&library) }?;
+    std::mem::forget(library);
+    let mut version = 0;
+    // SAFETY: the place is writable.
+    unsafe { (cupti.get_version)(&mut version) };
+    if version < OLDEST {
+        return Err(format!("{path} is of API version {version}, older than CUDA 9"));
+    }
+    cupti.version = version;
+    // SAFETY: the callbacks keep CUPTI's rules, and live as long as the program.
+    let status = unsafe { (cupti.register_callbacks)(requested, completed) };
+    cupti.check("cuptiActivityRegisterCallbacks", status)?;
+    Ok(cupti)
+}
+
+/// Kernels are being collected.
+pub(super) struct Collecting {
+    cupti: &'static Cupti,
+    context: u32,
+    /// The clock when it began.
+    pub(super) began: u64,
+}
+
+impl Collecting {
+    /// Begins to collect the kernels of a context.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub(super) fn begin(context: CUcontext) -> Result<Collecting, String> {
+        let cupti = loaded().as_ref().map_err(Clone::clone)?;
+        let (mut id, mut began) = (0, 0);
+        // SAFETY: the context is alive; the places are writable.
+        unsafe {
+            cupti.check("cuptiActivityEnable", (cupti.enable)(CONCURRENT_KERNEL))?;
+            cupti.check("cuptiGetContextId", (cupti.get_context_id)(context, &mut id))?;
+            cupti.check("cuptiGetTimestamp", (cupti.get_timestamp)(&mut began))?;
+        }
+        lock().clear();
+        DROPPED.store(0, Ordering::Relaxed);
+        Ok(Collecting { cupti, context: id, began })
+    }
+
+    /// What to call CUPTI.
+    pub(super) fn version(&self) -> u32 {
+        self.cupti.version
+    }
+
+    /// The kernels of the context, in the order in which they began. The device has nothing more to do.
+    pub(super) fn finish(self) -> Vec<Record> {
+        // SAFETY: it takes no pointer.
+        let status = unsafe { (self.cupti.flush_all)(FLUSH_FORCED) };
+        if let Err(why) = self.cupti.check("cuptiActivityFlushAll", status) {
+            log::warn!("kernels may be missing in the profile: {why}");
+        }
+        let dropped = DROPPED.load(Ordering::Relaxed);
+        if dropped > 0 {
+            log::warn!("{dropped} kernels are missing in the profile: CUPTI had no memory for them");
+        }
+        let mut records = std::mem::take(&mut *lock());
+        records.retain(|record| record.context == self.context);
+        records.sort_by_key(|record| (record.start, record.end));
+        records
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        // SAFETY: it takes no pointer. A failure means that nothing was enabled.
+        let _ = unsafe { (self.cupti.disable)(CONCURRENT_KERNEL) };
+    }
+}
+
+impl Cupti {
+    fn check(&self, call: &str, status: c_int) -> Result<(), String> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut text = std::ptr::null();
+        // SAFETY: the place is writable; the text is CUPTI's own and constant.
+        let text = unsafe {
+            match (self.get_result_string)(status, &mut text) {
+                0 if !text.is_null() => CStr::from_ptr(text).to_string_lossy(),
+                _ => "an error without a name".into(),
+            }
+        };
+        Err(format!("{call}: {text} ({status})"))
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Record>> {
+    RECORDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// CUPTI wants memory for records.
+extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
+    // SAFETY: the layout is not empty; the places are CUPTI's. Of no memory it makes no records.
+    unsafe {
+        let memory = std::alloc::alloc(BUFFER);
+        buffer.write(memory);
+        size.write(if memory.is_null() { 0 } else { BUFFER.size() });
+        max_records.write(0);
+    }
+}
+
+/// CUPTI gives memory back, with records.
+extern "C" fn completed(context: CUcontext, stream: u32, buffer: *mut u8, _: usize, valid: usize) {
+    if buffer.is_null() {
+        return;
+    }
+    if let Ok(cupti) = loaded() {
+        let mut dropped = 0;
+        // SAFETY: the context and the stream are CUPTI's own; the place is writable.
+        if unsafe { (cupti.get_num_dropped_records)(context, stream, &mut dropped) } == 0 {
+            DROPPED.fetch_add(dropped, Ordering::Relaxed);
+        }
+        let mut records = lock();
+        let mut next: *mut RawKernel = std::ptr::null_mut();
+        // SAFETY: the buffer has so many valid bytes; what CUPTI points at lies inside, until it is freed below.
+        while unsafe { (cupti.get_next_record)(buffer, valid, &mut next) } == 0 && !next.is_null() {
+            // SAFETY: each record begins with its kind; only kernels are collected, whose records begin like this.
+            unsafe {
+                if (&raw const (*next).kind).read_unaligned() == CONCURRENT_KERNEL {
+                    records.push(Record::read(next));
+                }
+            }
+        }
+    }
+    // SAFETY: `requested` has allocated it.
+    unsafe { std::alloc::dealloc(buffer, BUFFER) };
+}
+
+impl Record {
+    /// # Safety
+    /// It is a record of a kernel.
+    unsafe fn read(raw: *const RawKernel) -> Record {
+        // SAFETY: promised by the caller; CUPTI's names end in zero.
+        let (raw, entry) = unsafe {
+            let raw = raw.read_unaligned();
+            let name = raw.name;
+            (raw, if name.is_null() { "?".into() } else { CStr::from_ptr(name).to_string_lossy() })
+        };
+        let positive = |value: i32| u32::try_from(value).unwrap_or(0);
+        Record {
+            entry: entry.into_owned(),
+            start: raw.start,
+            end: raw.end,
+            context: raw.context,
+            stream: raw.stream,
+            grid: raw.grid.map(positive),
+            threads: raw.block.map(positive).iter().product(),
+            registers: raw.registers.into(),
+            shared_bytes: positive(raw.static_shared) + positive(raw.dynamic_shared),
+            local_bytes: raw.local_per_thread,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// The places of `CUpti_ActivityKernel4`, from CUPTI's header.
+    #[test]
+    fn fields_are_where_cupti_has_them() {
+        assert_eq!((offset_of!(RawKernel, registers), offset_of!(RawKernel, start)), (6, 16));
+        assert_eq!((offset_of!(RawKernel, device), offset_of!(RawKernel, grid)), (40, 52));
+        assert_eq!((offset_of!(RawKernel, static_shared), offset_of!(RawKernel, correlation)), (76, 92));
+        assert_eq!((offset_of!(RawKernel, name), size_of::<RawKernel>()), (104, 112));
+    }
+}

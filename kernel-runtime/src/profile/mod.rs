@@ -1,0 +1,242 @@
+//! Which kernels took how long, in a part of a program.
+//!
+//! ```
+//! use kernel_runtime::{Device, profile};
+//!
+//! # fn main() -> kernel_runtime::Result<()> {
+//! let device = Device::best()?;
+//! let (sum, profile) = profile(&device, || {
+//!     let _range = profile::range("first step");
+//!     // launches
+//!     Ok(1 + 1)
+//! })?;
+//! println!("{profile}");                                  // a table
+//! let (csv, trace) = (profile.csv(), profile.trace());    // a line for each launch; for https://ui.perfetto.dev
+//! # assert_eq!((sum, profile.kernels.len()), (2, 0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where CUPTI is installed, which comes with CUDA toolkits and as the Python package `nvidia-cuda-cupti`, it gives the
+//! times of the kernels themselves, of whatever library, with what the hardware was given. Otherwise, times are those
+//! between events around each launch of a kernel of this library, which is about three microseconds more; the
+//! events keep launches from overlapping. On the CPU they are the host's. [`Profile::source`] says which.
+//!
+//! Counters and samples of where programs are need privileges that a program does not usually have (`RmProfilingAdminOnly`).
+//! Nsight Compute has them: run it with `TILEWRIGHT_LINE_INFO=1`, and it shows the lines of the kernel. Profilers that
+//! take ranges see one around each launch, named after its kernel, and those of [`range`].
+
+mod cupti;
+mod nvtx;
+pub(crate) mod observed;
+mod session;
+mod table;
+mod trace;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::capture;
+use session::Session;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::time::Instant;
+
+pub use table::Row;
+
+/// Which kernels ran, and how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The name of the device.
+    pub device: String,
+    /// How kernels were timed.
+    pub source: Source,
+    /// How long the work took the host, until the device was done, in nanoseconds.
+    pub wall_ns: u64,
+    /// The kernels, in the order in which they began.
+    pub kernels: Vec<KernelRun>,
+    /// What [`range`] named, in the order in which it began.
+    pub ranges: Vec<RangeRun>,
+}
+
+/// How kernels were timed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By CUPTI: the GPU's own times.
+    Cupti {
+        /// The version of its interface.
+        version: u32,
+    },
+    /// By events around each launch.
+    Events {
+        /// Why not by CUPTI.
+        why: String,
+    },
+    /// By the host's clock, on the CPU.
+    Clock,
+}
+
+/// A kernel that has run once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelRun {
+    /// The kernel's name; of kernels of others, that of their entry.
+    pub name: String,
+    /// Where it stands in the source, if that is known.
+    pub place: Option<Place>,
+    /// When it began and ended, in nanoseconds since the profile began.
+    pub start_ns: u64,
+    /// The end.
+    pub end_ns: u64,
+    /// A number for the stream.
+    pub stream: u32,
+    /// Programs along each axis.
+    pub grid: [u32; 3],
+    /// What the hardware was given, if that is known.
+    pub code: Option<CodeRun>,
+}
+
+/// What the hardware is given for a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CodeRun {
+    /// Threads per program.
+    pub threads: u32,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Shared memory per program.
+    pub shared_bytes: u32,
+    /// Local memory per thread: registers that were spilled, mostly.
+    pub local_bytes: u32,
+}
+
+/// A place in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file, as rustc names it.
+    pub file: &'static str,
+    /// The line; 0 if it is not known.
+    pub line: u32,
+}
+
+/// A range of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRun {
+    /// Its name.
+    pub name: String,
+    /// A number for the thread.
+    pub thread: u64,
+    /// When it began and ended, in nanoseconds since the profile began.
+    pub start_ns: u64,
+    /// The end.
+    pub end_ns: u64,
+}
+
+/// Runs some work, and says which kernels of it took how long on a device. Gives what the work gives, and the profile.
+///
+/// The device is synchronised before and after. One profile is made at a time.
+///
+/// # Errors
+///
+/// Those of the work, and of launches in it or before; [`Error::Unsupported`] inside another profile or a
+/// [`capture`](crate::Stream::capture).
+pub fn profile<R>(device: &Device, work: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
+    capture::refuse("making a profile")?;
+    device.synchronize()?;
+    let looking = observed::look_on(|| Session::begin(device))?;
+    let session = looking.session.clone();
+    let start = Instant::now();
+    let result = work()?;
+    device.synchronize()?;
+    let wall_ns = start.elapsed().as_nanos() as u64;
+    drop(looking);
+    let (source, kernels, ranges) = session.finish()?;
+    // The CPU is called what it is.
+    let device = if device.is_cuda() { format!("{device}, {}", device.name()) } else { device.to_string() };
+    Ok((result, Profile { device, source, wall_ns, kernels, ranges }))
+}
+
+/// A range of the host, until it is dropped.
+#[must_use = "a range ends when it is dropped"]
+pub struct Range {
+    name: String,
+    start: Instant,
+    _pushed: Option<nvtx::Pushed>,
+    /// Ranges are ended by the thread that began them.
+    stays: PhantomData<*const ()>,
+}
+
+/// Names what this thread does from here on until the range is dropped, for profilers (NVTX) and in traces.
+pub fn range(name: &str) -> Range {
+    let pushed = observed::ask().then(|| nvtx::push(name)).flatten();
+    Range { name: name.to_string(), start: Instant::now(), _pushed: pushed, stays: PhantomData }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        if let Some(session) = observed::session() {
+            session.range(std::mem::take(&mut self.name), trace::thread_number(), self.start);
+        }
+    }
+}
+
+impl Profile {
+    /// As [`range`].
+    pub fn range(name: &str) -> Range {
+        range(name)
+    }
+
+    /// How long kernels ran, in nanoseconds, counted once where several ran at once.
+    pub fn busy_ns(&self) -> u64 {
+        let (mut busy, mut until) = (0, 0);
+        for run in &self.kernels {
+            busy += run.end_ns.saturating_sub(run.start_ns.max(until));
+            until = until.max(run.end_ns);
+        }
+        busy
+    }
+
+    /// Writes [`Profile::trace`] to a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] with what the file system says.
+    pub fn save_trace(&self, path: impl AsRef<Path>) -> Result<()> {
+        save(path.as_ref(), &self.trace())
+    }
+
+    /// Writes [`Profile::csv`] to a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] with what the file system says.
+    pub fn save_csv(&self, path: impl AsRef<Path>) -> Result<()> {
+        save(path.as_ref(), &self.csv())
+    }
+}
+
+impl KernelRun {
+    /// How long it ran, in nanoseconds.
+    pub fn ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
+/// What a library's loader says, with what the system told it.
+fn explained(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| Error::Unsupported {
+        what: format!("writing {}", path.display()).into(),
+        reason: error.to_string().into(),
+    })
+}
+
+/// `src/add.rs:3`
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.line == 0 { f.write_str(self.file) } else { write!(f, "{}:{}", self.file, self.line) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Launches and code as those see them who look on: a profiler that takes ranges, and a profile of this program.
+
+use super::session::Session;
+use super::{Place, nvtx};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::watchers::{self, Watcher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+
+/// A launch, as those see it who look on.
+pub(crate) struct Launched {
+    pub(crate) kernel: &'static str,
+    pub(crate) place: Place,
+    pub(crate) grid: [i64; 3],
+}
+
+/// A kernel whose code was loaded.
+struct Loaded {
+    entry: Box<str>,
+    kernel: &'static str,
+    place: Place,
+}
+
+/// Launches with those looking on who want to.
+pub(crate) fn around(launched: Launched, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+    let _range = ask().then(|| nvtx::push(launched.kernel)).flatten();
+    match session() {
+        Some(session) => session.around(launched, stream, launch),
+        None => launch(),
+    }
+}
+
+/// Whether there is a profiler. From the first call on that is known.
+pub(super) fn ask() -> bool {
+    if watchers::is_there(Watcher::MaybeProfiler) {
+        if nvtx::is_there() {
+            watchers::come(Watcher::Profiler);
+        }
+        watchers::go(Watcher::MaybeProfiler);
+    }
+    watchers::is_there(Watcher::Profiler)
+}
+
+/// The profile that is being made.
+pub(super) fn session() -> Option<Arc<Session>> {
+    if watchers::is_there(Watcher::Profile) { lock(&SESSION).clone() } else { None }
+}
+
+/// Begins a profile and lets it look on, until what is returned is dropped.
+///
+/// # Errors
+/// If another one does; those of beginning.
+pub(super) fn look_on(begin: impl FnOnce() -> Result<Session>) -> Result<Looking> {
+    let mut place = lock(&SESSION);
+    if place.is_some() {
+        return Err(Error::Unsupported {
+            what: "a profile while another one is made".into(),
+            reason: "there is one at a time in a process; the other has the kernels of both".into(),
+        });
+    }
+    let session = Arc::new(begin()?);
+    *place = Some(session.clone());
+    watchers::come(Watcher::Profile);
+    Ok(Looking { session })
+}
+
+/// A profile looks on.
+pub(super) struct Looking {
+    pub(super) session: Arc<Session>,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        watchers::go(Watcher::Profile);
+        *lock(&SESSION) = None;
+    }
+}
+
+/// Remembers whose code has this entry: on a GPU, kernels are known by the names of their entries.
+#[cold]
+pub(crate) fn note_loaded(entry: &str, kernel: &'static str, place: Place) {
+    let mut loaded = lock(&LOADED);
+    if !loaded.iter().any(|known| *known.entry == *entry && known.place == place) {
+        loaded.push(Loaded { entry: entry.into(), kernel, place });
+    }
+}
+
+/// The kernel whose code has this entry, with its place; without, if several kernels have a name.
+pub(super) fn kernel_of(entry: &str) -> Option<(&'static str, Option<Place>)> {
+    let loaded = lock(&LOADED);
+    let mut found = loaded.iter().filter(|known| *known.entry == *entry);
+    let first = found.next()?;
+    let is_only = found.next().is_none();
+    Some((first.kernel, is_only.then_some(first.place)))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

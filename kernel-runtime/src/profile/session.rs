@@ -1,0 +1,166 @@
+//! A profile that is being made: what it notes while the work runs, and the runs of kernels that follow from that.
+
+use super::cupti::{Collecting, Record};
+use super::observed::{self, Launched};
+use super::{KernelRun, RangeRun, Source};
+use crate::device::Device;
+use crate::error::Result;
+use crate::event::Event;
+use crate::graph::capture;
+use crate::stream::Stream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What is known while the work runs.
+pub(super) struct Session {
+    device: Device,
+    began: Instant,
+    how: How,
+    launches: Mutex<Vec<Noted>>,
+    ranges: Mutex<Vec<RangeRun>>,
+}
+
+/// How kernels are timed.
+enum How {
+    /// By CUPTI, which is to finish at the end.
+    Cupti(Mutex<Option<Collecting>>),
+    /// By events around each launch, since this one.
+    Events { base: Event, why: String },
+    /// By the host's clock, as launches have run when they return.
+    Clock,
+}
+
+/// A launch with its time.
+struct Noted {
+    launched: Launched,
+    stream: u32,
+    time: Time,
+}
+
+enum Time {
+    Events(Event, Event),
+    Clock(Instant, Instant),
+}
+
+impl Session {
+    /// Begins a profile of a device, which has nothing to do.
+    pub(super) fn begin(device: &Device) -> Result<Session> {
+        let how = match device.cuda_context() {
+            None => How::Clock,
+            Some(context) => match Collecting::begin(context.cu_ctx()) {
+                Ok(collecting) => How::Cupti(Mutex::new(Some(collecting))),
+                Err(why) => How::Events { base: device.default_stream().record()?, why },
+            },
+        };
+        let (launches, ranges) = (Mutex::default(), Mutex::default());
+        Ok(Session { device: device.clone(), began: Instant::now(), how, launches, ranges })
+    }
+
+    /// Notes a launch.
+    pub(super) fn around(
+        &self,
+        launched: Launched,
+        stream: &Stream,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let is_ours = stream.is_in(self.device.context()) && !capture::is_active();
+        let time = match &self.how {
+            How::Events { .. } if is_ours => {
+                let start = stream.record()?;
+                launch()?;
+                Time::Events(start, stream.record()?)
+            }
+            How::Clock if is_ours => {
+                let start = Instant::now();
+                launch()?;
+                Time::Clock(start, Instant::now())
+            }
+            How::Cupti(_) | How::Events { .. } | How::Clock => return launch(),
+        };
+        // Launches of no program do nothing.
+        if !launched.grid.contains(&0) {
+            let stream = u32::try_from(stream.id()).unwrap_or(u32::MAX);
+            lock(&self.launches).push(Noted { launched, stream, time });
+        }
+        Ok(())
+    }
+
+    /// Notes a range of the host.
+    pub(super) fn range(&self, name: String, thread: u64, start: Instant) {
+        let ns = |at: Instant| at.saturating_duration_since(self.began).as_nanos() as u64;
+        let (start_ns, end_ns) = (ns(start), ns(Instant::now()));
+        lock(&self.ranges).push(RangeRun { name, thread, start_ns, end_ns });
+    }
+
+    /// How kernels were timed, and those that ran, in the order in which they began. The device has nothing more to do.
+    pub(super) fn finish(&self) -> Result<(Source, Vec<KernelRun>, Vec<RangeRun>)> {
+        let mut ranges = std::mem::take(&mut *lock(&self.ranges));
+        ranges.sort_by_key(|range| (range.start_ns, u64::MAX - range.end_ns));
+        let (source, mut kernels) = match &self.how {
+            How::Cupti(collecting) => match lock(collecting).take() {
+                Some(collecting) => {
+                    let (version, began) = (collecting.version(), collecting.began);
+                    let run = |record: Record| run_of_record(record, began);
+                    (Source::Cupti { version }, collecting.finish().into_iter().map(run).collect())
+                }
+                None => (Source::Cupti { version: 0 }, Vec::new()),
+            },
+            How::Events { base, why } => (Source::Events { why: why.clone() }, self.runs(Some(base))?),
+            How::Clock => (Source::Clock, self.runs(None)?),
+        };
+        kernels.sort_by_key(|run: &KernelRun| (run.start_ns, run.end_ns));
+        Ok((source, kernels, ranges))
+    }
+
+    fn runs(&self, base: Option<&Event>) -> Result<Vec<KernelRun>> {
+        let noted = std::mem::take(&mut *lock(&self.launches));
+        noted.into_iter().map(|noted| self.run_of_launch(noted, base)).collect()
+    }
+
+    fn run_of_launch(&self, noted: Noted, base: Option<&Event>) -> Result<KernelRun> {
+        let Noted { launched, stream, time } = noted;
+        let (start_ns, end_ns) = match (time, base) {
+            (Time::Events(start, end), Some(base)) => {
+                let ns = |event: &Event| base.elapsed_ms(event).map(|ms| (ms.max(0.0) * 1e6) as u64);
+                (ns(&start)?, ns(&end)?)
+            }
+            (Time::Events(..), None) => (0, 0),
+            (Time::Clock(start, end), _) => {
+                let ns = |at: Instant| at.saturating_duration_since(self.began).as_nanos() as u64;
+                (ns(start), ns(end))
+            }
+        };
+        let grid = launched.grid.map(|size| u32::try_from(size).unwrap_or(0));
+        let place = Some(launched.place);
+        Ok(KernelRun { name: launched.kernel.into(), place, start_ns, end_ns, stream, grid, code: None })
+    }
+}
+
+/// A run as CUPTI has recorded it. Kernels that others have loaded into the context have no place.
+fn run_of_record(record: Record, began: u64) -> KernelRun {
+    let known = observed::kernel_of(&record.entry);
+    let (name, place) = match known {
+        Some((name, place)) => (name.into(), place),
+        None => (record.entry.clone(), None),
+    };
+    let ns = |at: u64| at.saturating_sub(began);
+    let code = super::CodeRun {
+        threads: record.threads,
+        registers: record.registers,
+        shared_bytes: record.shared_bytes,
+        local_bytes: record.local_bytes,
+    };
+    KernelRun {
+        name,
+        place,
+        start_ns: ns(record.start),
+        end_ns: ns(record.end),
+        stream: record.stream,
+        grid: record.grid,
+        code: Some(code),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,313 @@
+//! Sorting long rows by their digits, the last one first: as many passes as an element has bytes, each stable.
+//!
+//! A pass counts the digits of each tile of a row ([`count_digits`]), adds up how many are in the tiles before
+//! ([`digit_offsets`]), and has each tile ordered by the digit and moved to where its parts belong ([`move_digits`]). Every
+//! pass reads elements twice, and writes them once.
+
+use super::number::Number;
+use super::sort::{Order, Sorted, To, stride};
+use crate::Context;
+use crate::config::config;
+use tilewright::launch::{MaybeView, MaybeViewMut};
+use tilewright::prelude::*;
+use tilewright::{Result, View};
+
+config! {
+    /// How rows are sorted that are too long for one program; sizes are rows and columns.
+    "sort_digits": pub struct SortDigitsConfig {
+        /// Elements of a program: a power of two from 128 to 32,768.
+        pub block,
+        /// Warps of a program.
+        pub num_warps,
+    }
+}
+
+impl SortDigitsConfig {
+    pub(super) fn choose() -> Self {
+        // Runs of one digit are 8 elements of a tile on average, a sector of 32 bytes or two. Larger tiles have longer runs, but
+        // need more registers than leave room for several programs.
+        SortDigitsConfig { block: 2048, num_warps: 8 }
+    }
+}
+
+/// The values of a digit.
+const DIGITS: usize = 256;
+/// Elements of a tile that are counted in 8 bits, so that there are no more than 255, by one warp, 4 a thread.
+const ROW: usize = 128;
+/// Tiles whose counts are added up at a time, and digits of a program that does it.
+const SUMMED: (usize, usize) = (32, 32);
+
+/// The eight bits from `shift` on of unsigned integers that are ordered as the elements are: `-0.0` is below `0.0`, and NaN
+/// above all else.
+#[device]
+fn digits<
+    T: Num,
+    K: Int,
+    const SIGNED: bool,
+    const FLOAT: bool,
+    const DESCENDING: bool,
+    const M: usize,
+    const N: usize,
+>(
+    v: Tile<T, { [M, N] }>,
+    shift: i32,
+) -> Tile<i32, { [M, N] }> {
+    let bits = bitcast::<K>(v);
+    let sign = (1 as K) << (K::BITS as K - 1 as K);
+    let ordered = if FLOAT {
+        // Of negative floats the one with the greater magnitude is less.
+        let ordered = select((bits & sign) != 0 as K, !bits, bits | sign);
+        select(v != v, !(0 as K), ordered)
+    } else if SIGNED {
+        bits ^ sign
+    } else {
+        bits
+    };
+    let ordered = if DESCENDING { !ordered } else { ordered };
+    ((ordered >> shift as K) & 255 as K) as i32
+}
+
+/// How often each digit occurs in each tile of `BLOCK` elements of a row, `counts[row][tile][digit]`.
+#[kernel]
+fn count_digits<T: Num, K: Int, const SIGNED: bool, const FLOAT: bool, const DESCENDING: bool, const BLOCK: usize>(
+    x: Ptr<T>,
+    counts: PtrMut<i32>,
+    columns: i32,
+    shift: i32,
+    x_stride: i64,
+) {
+    let (row, tile) = (program_id(0) as i64, program_id(1));
+    let column = tile * BLOCK + arange(0, BLOCK)[(None, ..)];
+    let mask = column < columns;
+    let v = load(x + row * x_stride + column, mask = mask);
+    let digit = digits::<T, K, SIGNED, FLOAT, DESCENDING, 1, BLOCK>(v, shift);
+    let counted = histogram(digit, DIGITS, mask = mask);
+    store(counts + (row * num_programs(1) as i64 + tile as i64) * DIGITS as i64 + arange(0, DIGITS), counted);
+}
+
+/// Replaces the counts of each tile by their sum over the tiles before it, and writes the sums over all, `totals[row][digit]`.
+#[kernel]
+fn digit_offsets<const TILES: usize, const PART: usize>(counts: PtrMut<i32>, totals: PtrMut<i32>, tiles: i32) {
+    let row = program_id(0) as i64;
+    let digit = program_id(1) * PART + arange(0, PART);
+    let counts = counts + row * (tiles as i64 * DIGITS as i64);
+    let mut before = zeros::<i32>([PART]);
+    for first in (0..tiles).step_by(TILES) {
+        let tile = first + arange(0, TILES);
+        let mask = (tile < tiles)[(.., None)];
+        let place = counts + (tile[(.., None)] * DIGITS as i32 + digit);
+        let count = load(place, mask = mask);
+        store(place, before + cumsum(count, axis = 0) - count, mask = mask);
+        before += sum(count, axis = 0);
+    }
+    store(totals + row * DIGITS as i64 + digit, before);
+}
+
+/// The lanes of a tile in the order of their digits, those of one digit as they stand: `digit << 16 | lane`. Two bits at a
+/// time: each lane counts those before it that have the same bits, in its row by 8 bits for each of the four, in the rows
+/// before by 16.
+#[device]
+fn ordered_by_digit<const ROWS: usize>(digit: Tile<i32, { [ROWS, ROW] }>) -> Tile<i32, { [ROWS * ROW] }> {
+    let mut lanes = digit << 16 | arange(0, ROWS)[(.., None)] * ROW as i32 + arange(0, ROW);
+    #[unroll]
+    for round in 0..4 {
+        let bits = lanes >> (16 + 2 * round) & 3;
+        let one = (1 as u32) << (bits * 8) as u32;
+        let here = (cumsum(one, axis = 1) >> (bits * 8) as u32 & 255) as i32;
+        let row = sum(one, axis = 1) as u64;
+        let row = row & 255 | (row & 255 << 8) << 8 | (row & 255 << 16) << 16 | (row & 255 << 24) << 24;
+        let all = sum(row);
+        let before = cumsum(row) - row + ((all << 16) + (all << 32) + (all << 48));
+        let before = (before[(.., None)] >> (bits * 16) as u64) as i32;
+        let place = (before + here - 1) & (ROWS * ROW - 1) as i32;
+        let old = reshape(lanes, [ROWS * ROW]);
+        lanes = reshape(scatter(old, reshape(place, [ROWS * ROW]), old), [ROWS, ROW]);
+    }
+    reshape(lanes, [ROWS * ROW])
+}
+
+/// Moves each element to its place among those of the row, ordered by the digit. Without `x_places`, elements are where they
+/// were at first.
+#[kernel]
+fn move_digits<T: Num, K: Int, const SIGNED: bool, const FLOAT: bool, const DESCENDING: bool, const ROWS: usize>(
+    x: Ptr<T>,
+    x_places: Option<Ptr<i32>>,
+    counts: Ptr<i32>,
+    totals: Ptr<i32>,
+    values: Option<PtrMut<T>>,
+    places: Option<PtrMut<i32>>,
+    columns: i32,
+    shift: i32,
+    x_stride: i64,
+    x_places_stride: i64,
+    values_stride: i64,
+    places_stride: i64,
+) {
+    static_assert!(ROWS * ROW <= 32_768, "lanes are counted in 16 bits");
+    let (row, tile) = (program_id(0) as i64, program_id(1));
+    let first = tile * (ROWS * ROW) as i32;
+    let column = first + arange(0, ROWS)[(.., None)] * ROW as i32 + arange(0, ROW);
+    let mask = column < columns;
+    let v = load(x + row * x_stride + column, mask = mask);
+    // What is behind the row's end comes last.
+    let digit = select(mask, digits::<T, K, SIGNED, FLOAT, DESCENDING, _, _>(v, shift), DIGITS as i32 - 1);
+    let lanes = ordered_by_digit(digit);
+    // Where each digit begins in the row, less where it begins in the tile.
+    let each = arange(0, DIGITS);
+    let total = load(totals + row * DIGITS as i64 + each);
+    let here = counts + (row * num_programs(1) as i64 + tile as i64) * DIGITS as i64 + each;
+    let before = load(here);
+    let is_last = tile + 1 == num_programs(1);
+    let behind = if is_last { total } else { load(here + DIGITS as i64) };
+    let others = total - (behind - before);
+    let moved = before + cumsum(others) - others;
+    // Neighbouring threads write neighbours, which are often side by side in the row too: so what is read, 16 bytes a thread,
+    // has another shape. Elements are read again, so that no registers keep them meanwhile.
+    let lane = arange(0, ROWS * ROW);
+    let wide = lane[(None, ..)];
+    let left = columns - first;
+    let to = lane + gather(moved, lanes >> 16 & DIGITS as i32 - 1, axis = 0);
+    let inside = (lane < left) & (to >= 0) & (to < columns);
+    let from = lanes & (ROWS * ROW - 1) as i32;
+    if let Some(values) = values {
+        let v = reshape(load(x + row * x_stride + first + wide, mask = wide < left), [ROWS * ROW]);
+        store(values + row * values_stride + to, gather(v, from, axis = 0), mask = inside);
+    }
+    if let Some(places) = places {
+        let place = if let Some(x_places) = x_places {
+            let place = load(x_places + row * x_places_stride + first + wide, mask = wide < left);
+            gather(reshape(place, [ROWS * ROW]), from, axis = 0)
+        } else {
+            first + from
+        };
+        store(places + row * places_stride + to, place, mask = inside);
+    }
+}
+
+/// What a pass leaves for the next one: rows without gaps.
+struct Pair<T: DType> {
+    values: Buffer<T>,
+    places: Option<Buffer<i32>>,
+}
+
+impl<T: Number> Sorted<'_, T> {
+    /// Sorts them into what is wanted. Allocates one pair of workspaces for two passes, two for more.
+    pub(super) fn by_digits(
+        &self,
+        cx: &Context,
+        mut values: Option<To<'_, T>>,
+        mut places: Option<To<'_, i32>>,
+    ) -> Result<()> {
+        let Sorted { rows, columns, order, .. } = *self;
+        let (passes, len, with_places) = (size_of::<T>(), rows * columns, places.is_some());
+        let allocate = || {
+            let places = with_places.then(|| cx.device().empty::<i32>(len)).transpose()?;
+            Ok::<_, Error>(Pair { values: cx.device().empty::<T>(len)?, places })
+        };
+        let (mut from, mut spare): (Option<Pair<T>>, Option<Pair<T>>) = (None, None);
+        let mut digits = Digits::new::<T>(cx, rows, columns)?;
+        for pass in 0..passes {
+            let source = match &from {
+                None => (self.x, self.stride, None),
+                Some(pair) => (pair.values.as_view(), columns, pair.places.as_ref().map(|places| places.as_view())),
+            };
+            if pass + 1 == passes {
+                return digits.pass(cx, order, pass, source, values.take(), places.take());
+            }
+            let mut to = spare.take().map_or_else(allocate, Ok)?;
+            let to_places = to.places.as_mut().map(|places| To::new(places, columns));
+            digits.pass(cx, order, pass, source, Some(To::new(&mut to.values, columns)), to_places)?;
+            spare = from.replace(to);
+        }
+        Ok(())
+    }
+}
+
+/// The counts of digits, and how rows are divided.
+struct Digits {
+    config: SortDigitsConfig,
+    rows: usize,
+    columns: usize,
+    counts: Buffer<i32>,
+    totals: Buffer<i32>,
+}
+
+impl Digits {
+    fn new<T: Number>(cx: &Context, rows: usize, columns: usize) -> Result<Self> {
+        let config = cx.config(T::ELEMENT, &[rows, columns], SortDigitsConfig::choose)?;
+        let counts = cx.device().empty(rows * columns.div_ceil(config.block) * DIGITS)?;
+        Ok(Digits { config, rows, columns, counts, totals: cx.device().empty(rows * DIGITS)? })
+    }
+
+    /// Orders rows by one digit. `x` comes with the distance of rows, and with places where it is not as it was at first.
+    fn pass<T: Number>(
+        &mut self,
+        cx: &Context,
+        order: Order,
+        pass: usize,
+        (x, x_stride, x_places): (View<'_, T>, usize, Option<View<'_, i32>>),
+        values: Option<To<'_, T>>,
+        places: Option<To<'_, i32>>,
+    ) -> Result<()> {
+        let Digits { config: SortDigitsConfig { block, num_warps }, rows, columns, .. } = *self;
+        let (tiles, shift) = (columns.div_ceil(block), 8 * pass as i32);
+        CountDigitsConsts { SIGNED: T::SIGNED, FLOAT: T::FLOAT, DESCENDING: order == Order::Descending, BLOCK: block }
+            .call::<T, T::Bits>(x, &mut self.counts, columns as i32, shift, x_stride as i64)
+            .grid((rows, tiles))
+            .num_warps(num_warps as u32)
+            .stream(cx.stream())
+            .launch(cx.device())?;
+        DigitOffsetsConsts { TILES: SUMMED.0, PART: SUMMED.1 }
+            .call(&mut self.counts, &mut self.totals, tiles as i32)
+            .grid((rows, DIGITS / SUMMED.1))
+            .num_warps(4)
+            .stream(cx.stream())
+            .launch(cx.device())?;
+        let (values_stride, places_stride) = (stride(&values), stride(&places));
+        MoveDigitsConsts {
+            SIGNED: T::SIGNED,
+            FLOAT: T::FLOAT,
+            DESCENDING: order == Order::Descending,
+            ROWS: block / ROW,
+        }
+        .call::<T, T::Bits>(
+            x,
+            MaybeView::from(x_places),
+            &self.counts,
+            &self.totals,
+            MaybeViewMut::from(values.map(|to| to.elements)),
+            MaybeViewMut::from(places.map(|to| to.elements)),
+            columns as i32,
+            shift,
+            x_stride as i64,
+            columns as i64,
+            values_stride,
+            places_stride,
+        )
+        .grid((rows, tiles))
+        .num_warps(num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::check_instructions;
+    use tilewright::Target;
+
+    #[test]
+    fn digits_are_moved_in_registers() {
+        let target = Target::sm_90a();
+        let SortDigitsConfig { block, num_warps } = SortDigitsConfig::choose();
+        let consts = CountDigitsConsts { SIGNED: true, FLOAT: true, DESCENDING: false, BLOCK: block };
+        let compiled = consts.request::<f32, u32>().num_warps(num_warps as u32).compile(target);
+        check_instructions("digits are counted", compiled, &["ld.global.nc.v4.b32"]);
+        let consts = MoveDigitsConsts { SIGNED: true, FLOAT: true, DESCENDING: false, ROWS: block / ROW };
+        let compiled = consts.request::<f32, u32>(true, true, true).num_warps(num_warps as u32).compile(target);
+        check_instructions("digits are moved", compiled, &["ld.global.nc.v4.b32"]);
+        let consts = DigitOffsetsConsts { TILES: SUMMED.0, PART: SUMMED.1 };
+        check_instructions("offsets of digits", consts.request().num_warps(4).compile(target), &[]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Which kernels take how long, and what NVIDIA's tools show of them.
+//!
+//! # How long
+//!
+//! [`profile()`](crate::profile()) runs a closure, and says which kernels of it took how long:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright::profile;
+//!
+//! #[kernel]
+//! pub fn scale<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, factor: f32) {
+//!     let i = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     store(out + i, load(x + i) * factor);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let device = Device::best()?;
+//!     let (x, mut out) = (device.full(4096, 1.0f32)?, device.zeros::<f32>(4096)?);
+//!     let ((), profile) = profile(&device, || {
+//!         let _range = profile::range("three times");
+//!         for _ in 0..3 {
+//!             scale::<1024>(&x, &mut out, 2.0).grid(4).launch(&device)?;
+//!         }
+//!         Ok(())
+//!     })?;
+//!     println!("{profile}");
+//!     assert_eq!(profile.rows()[0].times_ns.len(), 3);
+//!     profile.save_trace(std::env::temp_dir().join("trace.json"))
+//! }
+//! ```
+//!
+//! `cargo run --release --example 10_profiling` prints this on an H100:
+//!
+//! ```text
+//! cuda:0, NVIDIA H100 80GB HBM3: 6.325 ms, of which kernels ran 0.906 ms
+//! times of kernels by CUPTI (API 130001)
+//! kernel                                  runs  total us     %  median us  least   most   grid  threads  regs  shared
+//! bias_gelu  examples/10_profiling.rs:28     5    453.32  50.1      90.98  88.74  91.52  32768      128    32       0
+//! softmax  examples/10_profiling.rs:36       5    452.40  49.9      90.43  89.92  91.04   8192      256    40      64
+//! ```
+//!
+//! The times are the GPU's own where CUPTI is installed: with a CUDA toolkit, or as the Python package
+//! `nvidia-cuda-cupti`, whose folder `LD_LIBRARY_PATH` is to name. They are of all kernels in the
+//! device's context, of other libraries too. The first profile of a process has a few milliseconds of CUPTI's in its
+//! first line. Without CUPTI times are those between events around each launch of a kernel of this library, which are about
+//! three microseconds longer, and on the CPU those of the host's clock. The second line says which.
+//!
+//! [`Profile::save_trace`](crate::profile::Profile::save_trace) writes a trace that <https://ui.perfetto.dev> and
+//! `chrome://tracing` open, with a row for each stream and each thread's ranges;
+//! [`Profile::save_csv`](crate::profile::Profile::save_csv) has a line for each run. A profile says how long kernels took. To
+//! know how long one takes, with the caches cold and against others, ask [`bench`](crate::bench).
+//!
+//! # Which line
+//!
+//! With `.line_info(true)` on a call or a request, or `TILEWRIGHT_LINE_INFO=1` for a whole program, the code of a kernel says
+//! which lines of the source its instructions are from, through `#[device]` functions that were inlined. Then
+//! `compute-sanitizer` names the line of a store of an `unsafe` kernel that goes wrong:
+//!
+//! ```text
+//! $ TILEWRIGHT_LINE_INFO=1 compute-sanitizer target/release/examples/10_profiling wrong
+//! ========= Invalid __global__ write of size 4 bytes
+//! =========     at fill_at+0xa0 in 10_profiling.rs:52
+//! =========     by thread (0,0,0) in block (0,0,0)
+//! ```
+//!
+//! and Nsight Compute (`ncu --set source`) shows samples by line; `cuda-gdb` reads the same table. They look for the file where
+//! it was compiled; names are absolute where the program finds the file around itself or the current folder. The instructions of the hardware are the same with line information and without (the test
+//! `line_information_changes_no_instruction`). It is off unless asked for, because code that names lines is compiled anew
+//! when lines move, which other code is not; cache and archives keep both apart.
+//!
+//! # Ranges
+//!
+//! Under a profiler that takes ranges by NVTX, such as `nsys profile`, each launch is a range named after its kernel, and
+//! [`profile::range`](crate::profile::range) names others. Without a profiler a launch looks at one byte to know that
+//! there is none.
+//!
+//! # Counters
+//!
+//! A [`Profile`](crate::profile::Profile) has none: how busy units were, bytes moved, where warps waited. They need
+//! replays of the kernel and, on machines where `RmProfilingAdminOnly` is set, privileges. Nsight Compute does that; it shows
+//! samples and stalls by line of the kernel in a program that runs with `TILEWRIGHT_LINE_INFO=1`. Under it CUPTI is taken, and
+//! a profile has times by events.
