@@ -5,7 +5,7 @@ use std::time::Instant;
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
 use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, Subnormals, ValueId};
-use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise};
+use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise, stay};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::vectors::adds_vectors;
@@ -130,6 +130,7 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     let Unit { target, options, plan, loops, stays, waits, need, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
+    let _stay = stay();
     let versions = target.ptx();
     let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
     let mut version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };

@@ -35,6 +35,7 @@
 //!
 //! - Call nothing of `inkwell` or `llvm_sys` before [`load()`] returned `Ok`: the process would end
 //!   with a message that names the function. [`new_context`] asks for the proof.
+//! - Hold a [`Stay`] meanwhile, so that a process that ends waits.
 //! - Never read opcodes or value kinds back: LLVM 23 renumbered them, and `inkwell` turns the numbers
 //!   into Rust enums. `InstructionValue::get_opcode`, `AnyValueEnum` and `as_any_value_enum` do so, and
 //!   so do the setters `InstructionValue::set_alignment`, `set_volatile` and `set_atomic_ordering`:
@@ -63,6 +64,7 @@ mod passes;
 mod search;
 #[cfg(not(feature = "link-llvm"))]
 mod settings;
+mod stay;
 #[cfg(not(feature = "link-llvm"))]
 mod trampolines;
 
@@ -85,3 +87,4 @@ pub use load::check;
 pub use load::{fingerprint, load};
 pub use machine::{TRIPLE, data_layout, emit_ptx, kept_machine, new_context, new_module, target_machine};
 pub use passes::{SlpVectorize, optimise};
+pub use stay::{Stay, stay};

@@ -12,6 +12,7 @@ use crate::diagnostics::Diagnostics;
 use crate::error::{Error, LoadError};
 use crate::fatal::Doing;
 use crate::handle::Llvm;
+use crate::stay::stay;
 
 /// The target triple of every module.
 pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
@@ -44,15 +45,23 @@ pub fn target_machine(_llvm: &Llvm, cpu: &str, features: &str) -> Result<TargetM
 pub fn kept_machine(llvm: &Llvm, cpu: &str, features: &str) -> Result<Rc<TargetMachine>, Error> {
     /// A machine with the names that it was made for.
     type Kept = (String, String, Rc<TargetMachine>);
-    thread_local! {
-        static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+    /// Those of a thread.
+    struct All(Vec<Kept>);
+    impl Drop for All {
+        fn drop(&mut self) {
+            let _stay = stay();
+            self.0.clear();
+        }
     }
-    let known = |kept: &Vec<Kept>| kept.iter().find(|k| k.0 == cpu && k.1 == features).map(|k| k.2.clone());
+    thread_local! {
+        static KEPT: RefCell<All> = const { RefCell::new(All(Vec::new())) };
+    }
+    let known = |kept: &All| kept.0.iter().find(|k| k.0 == cpu && k.1 == features).map(|k| k.2.clone());
     if let Some(machine) = KEPT.with_borrow(known) {
         return Ok(machine);
     }
     let machine = Rc::new(target_machine(llvm, cpu, features)?);
-    KEPT.with_borrow_mut(|kept| kept.push((cpu.to_string(), features.to_string(), machine.clone())));
+    KEPT.with_borrow_mut(|kept| kept.0.push((cpu.to_string(), features.to_string(), machine.clone())));
     Ok(machine)
 }
 

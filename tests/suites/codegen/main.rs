@@ -3,6 +3,7 @@
 mod attention;
 mod attention_kernels;
 mod determinism;
+mod end;
 mod guide;
 mod held_factors;
 mod kept_factors;
