@@ -1,0 +1,2 @@
+//! The program `tilewright-ffi`.
+fn main() {}
