@@ -2,16 +2,18 @@
 
 use crate::error::Result;
 use crate::tensor::Place;
-use std::cell::RefCell;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use tilewright::Device;
 
-/// All that were used, for [`synchronize`].
-static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+/// All GPUs with a stream that calls were for, for [`synchronize`].
+static USED: Mutex<Vec<(u32, u64, Device)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The one that this thread used last: most calls are for the same GPU and stream, and need no lock.
-    static LAST: RefCell<Option<(u32, u64, Device)>> = const { RefCell::new(None) };
+    /// The CPU, with errors of this thread's launches alone. They are done when they return.
+    static CPU: Device = Device::cpu();
+    /// The GPU and stream of this thread's last call, which are in the list.
+    static LAST: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
 }
 
 /// The device of a place and, on a GPU, of a stream of the framework.
@@ -22,48 +24,32 @@ thread_local! {
 ///
 /// # Safety
 ///
-/// `stream` is a stream of the GPU's primary context, or 0 for its default stream, and lives as long as work is given to it.
+/// `stream` is a stream of the GPU's primary context, or 0 for its default stream, and stays.
 pub(crate) unsafe fn of(place: Place, stream: u64) -> Result<Device> {
     let index = match place {
-        Place::Cpu => return Ok(cpu().clone()),
+        // A thread that ends has no device of its own any more.
+        Place::Cpu => return Ok(CPU.try_with(Device::clone).unwrap_or_else(|_| Device::cpu())),
         Place::Cuda(index) => index,
     };
-    let last = LAST.with_borrow(|last| match last {
-        Some((of, on, device)) if (*of, *on) == (index, stream) => Some(device.clone()),
-        _ => None,
-    });
-    if let Some(device) = last {
-        return Ok(device);
-    }
     // SAFETY: the caller's promise.
     let device = unsafe { Device::of_stream(index as usize, stream) }?;
-    LAST.set(Some((index, stream, device.clone())));
-    remember(&device);
+    if LAST.replace(Some((index, stream))) != Some((index, stream)) {
+        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.iter().any(|(of, on, _)| (*of, *on) == (index, stream)) {
+            used.push((index, stream, device.clone()));
+        }
+    }
     Ok(device)
 }
 
-/// The CPU. Its launches are done when they return.
-fn cpu() -> &'static Device {
-    static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(Device::cpu)
-}
-
-fn remember(device: &Device) {
-    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-    let stream = |device: &Device| device.default_stream().cudarc().map(|stream| stream.cu_stream() as usize);
-    if !used.iter().any(|other| other == device && stream(other) == stream(device)) {
-        used.push(device.clone());
-    }
-}
-
-/// Waits for all devices and streams that calls have run on.
+/// Waits for all GPUs and streams that calls were for.
 ///
 /// # Errors
 ///
 /// The oldest error of a launch that nobody has taken, of the first of them that has one.
 pub(crate) fn synchronize() -> Result<()> {
     let used = USED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for device in used {
+    for (_, _, device) in used {
         device.synchronize()?;
     }
     Ok(())
