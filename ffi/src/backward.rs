@@ -30,7 +30,13 @@ pub const fn check_backward(forward: &Op, backward: &Op) {
         at += 1;
     }
     if gradients == 0 {
-        fail(&["`", text(&backward.name), "` gives no gradient; name its outputs `d_` and an input of `", text(&forward.name), "`"]);
+        fail(&[
+            "`",
+            text(&backward.name),
+            "` gives no gradient; name its outputs `d_` and an input of `",
+            text(&forward.name),
+            "`",
+        ]);
     }
 }
 
@@ -58,7 +64,13 @@ const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
     match of {
         Some(Param { kind: Kind::Input { .. }, .. }) => {}
         Some(_) | None => fail(&[
-            "the output `", name, "` of `", text(&backward.name), "` is not `d_` and an input of `", text(&forward.name), "`",
+            "the output `",
+            name,
+            "` of `",
+            text(&backward.name),
+            "` is not `d_` and an input of `",
+            text(&forward.name),
+            "`",
         ]),
     }
 }
@@ -75,14 +87,30 @@ const fn check_taken(forward: &Op, backward: &Op, param: &Param) {
         (Kind::Input { optional: true }, Some(of)) => matches!(of.kind, Kind::Input { .. } | Kind::Output(_)),
         (Kind::Input { optional: false }, Some(of)) => {
             if matches!(of.kind, Kind::Input { optional: true }) {
-                fail(&["`", name, "` of `", text(&backward.name), "` must be an `Option`, as it is one of `", text(&forward.name), "`"]);
+                fail(&[
+                    "`",
+                    name,
+                    "` of `",
+                    text(&backward.name),
+                    "` must be an `Option`, as it is one of `",
+                    text(&forward.name),
+                    "`",
+                ]);
             }
             matches!(of.kind, Kind::Input { .. } | Kind::Output(_))
         }
         (Kind::Attribute { of, .. }, Some(Param { kind: Kind::Attribute { of: other, .. }, .. }))
         | (Kind::OptionalAttribute { of }, Some(Param { kind: Kind::OptionalAttribute { of: other }, .. })) => {
             if !same_type(*of, *other) {
-                fail(&["`", name, "` has another type in `", text(&backward.name), "` than in `", text(&forward.name), "`"]);
+                fail(&[
+                    "`",
+                    name,
+                    "` has another type in `",
+                    text(&backward.name),
+                    "` than in `",
+                    text(&forward.name),
+                    "`",
+                ]);
             }
             true
         }
@@ -90,7 +118,12 @@ const fn check_taken(forward: &Op, backward: &Op, param: &Param) {
     };
     if !fits {
         fail(&[
-            "`", name, "` of `", text(&backward.name), "` is neither `d_` and an output of `", text(&forward.name),
+            "`",
+            name,
+            "` of `",
+            text(&backward.name),
+            "` is neither `d_` and an output of `",
+            text(&forward.name),
             "`, nor an input, an output or an attribute of it",
         ]);
     }

@@ -160,7 +160,11 @@ pub(crate) fn place(op: &Op, args: &[Arg<'_>]) -> Result<Place> {
             Some((other, place)) => {
                 let name = &op.params[at].name;
                 let given = format_args!("is on {}", tensor.place).to_string();
-                return Err(Error::argument(name, given, format_args!("{place}, where `{}` is", op.params[other].name)));
+                return Err(Error::argument(
+                    name,
+                    given,
+                    format_args!("{place}, where `{}` is", op.params[other].name),
+                ));
             }
         }
     }

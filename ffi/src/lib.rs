@@ -5,11 +5,13 @@ pub mod call;
 mod device;
 mod dispatch;
 mod error;
-pub mod op;
-mod scratch;
-mod shape;
 mod library;
 mod memory;
+pub mod op;
+#[cfg(feature = "package")]
+pub mod package;
+mod scratch;
+mod shape;
 mod tensor;
 pub mod torch;
 pub mod tvm_ffi;

@@ -49,7 +49,11 @@ impl<'a> Scope<'_, 'a> {
     fn tensor(&self, at: usize) -> Result<&RawTensor<'a>> {
         match &self.args[at] {
             Arg::Tensor(tensor) => Ok(tensor),
-            _ => Err(Error::argument(&self.op.params[at].name, "is missing", format!("a tensor, as `{}` needs", self.name))),
+            _ => Err(Error::argument(
+                &self.op.params[at].name,
+                "is missing",
+                format!("a tensor, as `{}` needs", self.name),
+            )),
         }
     }
 
@@ -98,7 +102,11 @@ impl<'a> Scope<'_, 'a> {
             Expr::Apply(function, of) => {
                 let (a, b) = (self.size(&of[0])?, self.size(&of[1])?);
                 function.apply(a, b).ok_or_else(|| {
-                    Error::argument(self.name, format!("would have a size of {a} {} {b}", function.symbol()), "a number")
+                    Error::argument(
+                        self.name,
+                        format!("would have a size of {a} {} {b}", function.symbol()),
+                        "a number",
+                    )
                 })
             }
         }
@@ -217,15 +225,12 @@ mod tests {
             of(size(3)),
             Err("`x` has 3 dimensions; accepted: a tensor with dimension 3, which the shape of `y` needs"),
         );
-        check(of(size(-4)), Err("`x` has 3 dimensions; accepted: a tensor with dimension -4, which the shape of `y` needs"));
         check(
-            of(apply(Function::Sub, N, size(0))),
-            Err("`y` would have a dimension of size -1; accepted: 0 or more"),
+            of(size(-4)),
+            Err("`x` has 3 dimensions; accepted: a tensor with dimension -4, which the shape of `y` needs"),
         );
-        check(
-            of(apply(Function::Div, N, Expr::Int(0))),
-            Err("`y` would have a size of 3 / 0; accepted: a number"),
-        );
+        check(of(apply(Function::Sub, N, size(0))), Err("`y` would have a dimension of size -1; accepted: 0 or more"));
+        check(of(apply(Function::Div, N, Expr::Int(0))), Err("`y` would have a size of 3 / 0; accepted: a number"));
         check(
             of(apply(Function::Mul, N, Expr::Int(i64::MAX))),
             Err("`y` would have a size of 3 * 9223372036854775807; accepted: a number"),

@@ -204,7 +204,8 @@ macro_rules! common {
                 if self.raw.is_contiguous() {
                     return Ok(());
                 }
-                let given = format!("has shape {:?} with strides {:?}", self.raw.shape, self.raw.strides.unwrap_or(&[]));
+                let given =
+                    format!("has shape {:?} with strides {:?}", self.raw.shape, self.raw.strides.unwrap_or(&[]));
                 let accepted = "a contiguous tensor (copy it with `.contiguous()`)";
                 Err(Error::argument(self.name, given, accepted))
             }

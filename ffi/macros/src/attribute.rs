@@ -44,7 +44,8 @@ impl Parse for Options {
                     options.vmap = Some(vmap(input)?);
                 }
                 _ => {
-                    let message = format!("`#[op]` has no option `{name}`; it has `out(..)`, `backward = ..` and `vmap = ..`");
+                    let message =
+                        format!("`#[op]` has no option `{name}`; it has `out(..)`, `backward = ..` and `vmap = ..`");
                     return Err(syn::Error::new(name.span(), message));
                 }
             }

@@ -1,7 +1,7 @@
 //! From a function under `#[op(..)]` to the function, a constant that describes it, and a way to call it.
 
 use crate::attribute::Options;
-use crate::params::{Kind, Param};
+use crate::params::{self, Kind, Param};
 use crate::shapes::Scope;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -14,7 +14,8 @@ pub fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {
-            let error = Error::new(error.span(), format!("`#[op]` stands in front of a function: {error}")).to_compile_error();
+            let error =
+                Error::new(error.span(), format!("`#[op]` stands in front of a function: {error}")).to_compile_error();
             return quote!(#error #item);
         }
     };
@@ -73,6 +74,8 @@ impl Errors {
 
 fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let signature = &function.sig;
+    let name = signature.ident.unraw().to_string();
+    errors.note(params::check_name(&name, signature.ident.span()));
     for param in &signature.generics.params {
         if !matches!(param, GenericParam::Lifetime(_)) {
             errors.report(param.span(), "an operator has no type parameters; use `dispatch!` on the dtype of a tensor");
@@ -171,7 +174,8 @@ fn check_params(signature: &syn::Signature, params: &[Param], options: &Options,
         let name = output.name.unraw().to_string();
         if !written.iter().any(|param| param.name == name) {
             let names: Vec<String> = written.iter().map(|param| format!("`{}`", param.name)).collect();
-            let known = if names.is_empty() { "there is none".into() } else { format!("there is {}", names.join(", ")) };
+            let known =
+                if names.is_empty() { "there is none".into() } else { format!("there is {}", names.join(", ")) };
             errors.report(output.name.span(), format!("an output is a parameter of type `TensorMut<'_>`; {known}"));
         } else if seen.contains(&name) {
             errors.report(output.name.span(), format!("`{name}` is given twice"));
@@ -179,9 +183,12 @@ fn check_params(signature: &syn::Signature, params: &[Param], options: &Options,
         seen.push(name);
     }
     let is_output = |param: &Param| seen.contains(&param.name);
-    let is_given = |param: &Param| matches!(param.kind, Kind::Input { .. } | Kind::Written { .. }) && !is_output(param);
+    let is_given = |param: &Param| {
+        matches!(param.kind, Kind::Input { optional: false } | Kind::Written { .. }) && !is_output(param)
+    };
     if !params.iter().any(is_given) {
-        errors.report(signature.ident.span(), "an operator takes at least one tensor, which tells the device");
+        let message = "an operator takes at least one tensor that is not optional, which tells the device";
+        errors.report(signature.ident.span(), message);
     }
     let mut with_default: Option<&Param> = None;
     for param in params {
@@ -194,7 +201,10 @@ fn check_params(signature: &syn::Signature, params: &[Param], options: &Options,
                 if !is_output(param) =>
             {
                 if let Some(earlier) = with_default {
-                    let message = format!("`{}` stands behind `{}`, which has a default, and needs one too", param.name, earlier.name);
+                    let message = format!(
+                        "`{}` stands behind `{}`, which has a default, and needs one too",
+                        param.name, earlier.name
+                    );
                     errors.report(param.span, message);
                 }
             }

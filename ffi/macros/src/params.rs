@@ -10,11 +10,51 @@ use syn::{Error, FnArg, GenericArgument, Ident, Lit, Pat, PathArguments, Result,
 const ACCEPTED: &str = "`TensorRef<'_>`, `Option<TensorRef<'_>>`, `TensorMut<'_>`, `Option<TensorMut<'_>>`, `i64`, `f64`, \
                         `bool`, `&str`, `Option<i64>`, `Option<f64>` and `&Scratch<'_>`";
 
-/// Words that Python keeps for itself, and `out`, which names the outputs of a call.
-const RESERVED: [&str; 36] = [
-    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
-    "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or",
-    "pass", "raise", "return", "try", "while", "with", "yield", "out",
+/// Words that Python keeps for itself, the names of modules that a package imports, and `out`, which names the outputs of a
+/// call.
+const RESERVED: [&str; 42] = [
+    "False",
+    "None",
+    "True",
+    "and",
+    "as",
+    "assert",
+    "async",
+    "await",
+    "break",
+    "class",
+    "continue",
+    "def",
+    "del",
+    "elif",
+    "else",
+    "except",
+    "finally",
+    "for",
+    "from",
+    "global",
+    "if",
+    "import",
+    "in",
+    "is",
+    "lambda",
+    "nonlocal",
+    "not",
+    "or",
+    "pass",
+    "raise",
+    "return",
+    "try",
+    "while",
+    "with",
+    "yield",
+    "out",
+    "torch",
+    "jax",
+    "jnp",
+    "np",
+    "functools",
+    "tvm_ffi",
 ];
 
 /// A parameter.
@@ -27,11 +67,20 @@ pub struct Param {
 
 /// What a parameter is.
 pub enum Kind {
-    Input { optional: bool },
+    Input {
+        optional: bool,
+    },
     /// Whether it is an output or written in place, `out(..)` says.
-    Written { optional: bool },
-    Attribute { of: Of, default: Option<Default> },
-    OptionalAttribute { of: Of },
+    Written {
+        optional: bool,
+    },
+    Attribute {
+        of: Of,
+        default: Option<Default>,
+    },
+    OptionalAttribute {
+        of: Of,
+    },
     Scratch,
 }
 
@@ -89,13 +138,14 @@ impl Param {
             return Err(Error::new(arg.pat.span(), "a parameter of an operator is a name, which callers use too"));
         };
         let (name, span) = (pattern.ident.unraw().to_string(), pattern.ident.span());
-        if RESERVED.contains(&name.as_str()) || name.starts_with("tilewright_") {
-            return Err(Error::new(span, format!("a parameter cannot be called `{name}`: Python or the package needs the word")));
-        }
+        check_name(&name, span)?;
         let mut kind = kind_of(&arg.ty)?;
         for attribute in defaults {
             let Kind::Attribute { of, default } = &mut kind else {
-                return Err(Error::new(attribute.span(), "only parameters of type `i64`, `f64`, `bool` and `&str` have a default"));
+                return Err(Error::new(
+                    attribute.span(),
+                    "only parameters of type `i64`, `f64`, `bool` and `&str` have a default",
+                ));
             };
             *default = Some(default_of(*of, &attribute)?);
         }
@@ -126,6 +176,23 @@ impl ToTokens for Default {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.tokens.to_tokens(tokens);
     }
+}
+
+/// Checks that a name can be one of a function or parameter of the package.
+pub fn check_name(name: &str, span: Span) -> Result<()> {
+    if name.starts_with('_') || name.starts_with("tilewright_") {
+        return Err(Error::new(
+            span,
+            format!("`{name}` is seen by callers, and cannot begin with `_` or `tilewright_`"),
+        ));
+    }
+    if RESERVED.contains(&name) {
+        return Err(Error::new(
+            span,
+            format!("`{name}` is a word that Python or the package needs; callers see the name, choose another"),
+        ));
+    }
+    Ok(())
 }
 
 fn kind_of(ty: &Type) -> Result<Kind> {
@@ -165,7 +232,8 @@ fn refused(ty: &Type) -> Error {
         Some("String") => "; write `&str`".to_string(),
         _ => String::new(),
     };
-    let written = ty.to_token_stream().to_string().replace("& ", "&").replace(" < ", "<").replace(" >", ">").replace(" ,", ",");
+    let written =
+        ty.to_token_stream().to_string().replace("& ", "&").replace(" < ", "<").replace(" >", ">").replace(" ,", ",");
     Error::new(ty.span(), format!("an operator cannot take `{written}`{instead}; its parameters are {ACCEPTED}"))
 }
 

@@ -77,7 +77,8 @@ impl Parse for OutputSpec {
         } else {
             let Some((_, variant)) = DTYPES.iter().find(|(known, _)| first == known) else {
                 let known = DTYPES.map(|(name, _)| format!("`{name}`")).join(", ");
-                let message = format!("`{first}` is no dtype; write `like(tensor)`, `tensor.dtype[..]`, or one of {known}");
+                let message =
+                    format!("`{first}` is no dtype; write `like(tensor)`, `tensor.dtype[..]`, or one of {known}");
                 return Err(Error::new(first.span(), message));
             };
             DType::Fixed(variant)
@@ -173,10 +174,14 @@ impl OutputSpec {
         match (is_optional, at) {
             (false, None) => Ok(quote!(::core::option::Option::None)),
             (true, Some(at)) if with.iter().all(|other| other == at) => Ok(quote!(::core::option::Option::Some(#at))),
-            (true, Some(_)) => Err(Error::new(name.span(), format!("`{name}` depends on several optional tensors; it can on one"))),
+            (true, Some(_)) => {
+                Err(Error::new(name.span(), format!("`{name}` depends on several optional tensors; it can on one")))
+            }
             (true, None) => Err(Error::new(
                 name.span(),
-                format!("`{name}` is an `Option`, so its shape must be that of an optional tensor, without which it is missing"),
+                format!(
+                    "`{name}` is an `Option`, so its shape must be that of an optional tensor, without which it is missing"
+                ),
             )),
             (false, Some(at)) => Err(Error::new(
                 name.span(),
@@ -205,7 +210,10 @@ impl Scope<'_> {
                 Err(Error::new(name.span(), format!("`{name}` is an output itself; shapes are those of inputs")))
             }
             Some(_) => Err(Error::new(name.span(), format!("`{name}` is no tensor"))),
-            None => Err(Error::new(name.span(), format!("there is no parameter `{name}`; the tensors are {}", self.tensors()))),
+            None => Err(Error::new(
+                name.span(),
+                format!("there is no parameter `{name}`; the tensors are {}", self.tensors()),
+            )),
         }
     }
 
@@ -250,7 +258,9 @@ impl Scope<'_> {
                 let (Expr::Path(tensor), syn::Member::Named(member)) = (&*field.base, &field.member) else {
                     return Err(no_size(expr));
                 };
-                let (Some(tensor), true) = (tensor.path.get_ident(), member == "shape") else { return Err(no_size(expr)) };
+                let (Some(tensor), true) = (tensor.path.get_ident(), member == "shape") else {
+                    return Err(no_size(expr));
+                };
                 let tensor = self.tensor(tensor, with)?;
                 let axis = signed(&index.index)
                     .ok_or_else(|| Error::new(index.index.span(), "a dimension is a number, negative from the end"))?;
@@ -274,7 +284,9 @@ impl Scope<'_> {
                     Some("max") => "Max",
                     _ => return Err(no_size(expr)),
                 };
-                let (2, [a, b]) = (call.args.len(), [call.args.first(), call.args.last()]) else { return Err(no_size(expr)) };
+                let (2, [a, b]) = (call.args.len(), [call.args.first(), call.args.last()]) else {
+                    return Err(no_size(expr));
+                };
                 let (Some(a), Some(b)) = (a, b) else { return Err(no_size(expr)) };
                 both(function, a, b, with)
             }
@@ -287,7 +299,9 @@ impl Scope<'_> {
         let found = self.params.iter().position(|param| param.name == name);
         match found.map(|at| (at, &self.params[at].kind)) {
             Some((at, Kind::Attribute { of: Of::Int, .. })) => Ok(quote!(Expr::Attribute(#at))),
-            Some(_) => Err(Error::new(path.span(), format!("`{name}` is no `i64`; of a tensor write `{name}.shape[0]`"))),
+            Some(_) => {
+                Err(Error::new(path.span(), format!("`{name}` is no `i64`; of a tensor write `{name}.shape[0]`")))
+            }
             None => Err(Error::new(path.span(), format!("there is no parameter `{name}`"))),
         }
     }

@@ -106,7 +106,9 @@ impl Api {
         let mut dtypes = [None; 64];
         for (dtype, number) in DTYPES.into_iter().zip(&mut numbers) {
             // SAFETY: the header declares a function without arguments for each dtype.
-            let of = unsafe { library.function::<unsafe extern "C" fn() -> i32>(&format!("aoti_torch_dtype_{}", name(dtype))) }?;
+            let of = unsafe {
+                library.function::<unsafe extern "C" fn() -> i32>(&format!("aoti_torch_dtype_{}", name(dtype)))
+            }?;
             // SAFETY: as above.
             *number = unsafe { of() };
             if let Some(entry) = usize::try_from(*number).ok().and_then(|at| dtypes.get_mut(at)) {

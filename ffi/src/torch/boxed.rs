@@ -61,12 +61,7 @@ enum Owned {
 /// # Safety
 ///
 /// The stack has the arguments of the operator's schema, and room for its outputs.
-pub(super) unsafe fn call(
-    op: &'static Op,
-    function: CallFn,
-    stack: *mut u64,
-    outputs: Outputs,
-) -> Result<(), CString> {
+pub(super) unsafe fn call(op: &'static Op, function: CallFn, stack: *mut u64, outputs: Outputs) -> Result<(), CString> {
     let done = call::guarded(|| {
         // SAFETY: the caller's promise.
         let owned = unsafe { take(op, stack, outputs) };
@@ -142,7 +137,11 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
         let Kind::Output(output) = &param.kind else { continue };
         if !call::is_wanted(output, &args) {
             if outputs == Outputs::Made {
-                made.push(allocate(api, place, &Wanted { dtype: tilewright::ElementType::F32, sizes: Sizes::from_slice(&[0]) })?);
+                made.push(allocate(
+                    api,
+                    place,
+                    &Wanted { dtype: tilewright::ElementType::F32, sizes: Sizes::from_slice(&[0]) },
+                )?);
             }
             args[at] = Arg::None;
             continue;
@@ -261,7 +260,9 @@ fn allocate(api: &Api, place: Place, wanted: &Wanted) -> Result<Tensor> {
         (api.functions.empty_strided)(rank, wanted.sizes.as_ptr(), strides.as_ptr(), dtype, kind, index, &mut handle)
     };
     if code != 0 {
-        return Err(format!("PyTorch could not allocate {} of shape {:?} on {place}", wanted.dtype, wanted.sizes).into());
+        return Err(
+            format!("PyTorch could not allocate {} of shape {:?} on {place}", wanted.dtype, wanted.sizes).into()
+        );
     }
     Ok(Tensor(handle))
 }

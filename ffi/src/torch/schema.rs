@@ -98,10 +98,20 @@ mod tests {
         let norm = op(vec![("x", input(false)), ("w", input(true)), ("y", output(None)), ("eps", float(Some(1e-5)))]);
         assert_eq!(functional(&norm), "f(Tensor x, Tensor? w=None, float eps=1e-5) -> Tensor");
         assert_eq!(out(&norm), "f.out(Tensor x, Tensor? w=None, float eps=1e-5, *, Tensor(a!) y) -> ()");
-        let gradient = op(vec![("x", input(false)), ("w", input(true)), ("dx", output(None)), ("dw", output(Some(1))), ("eps", float(None))]);
+        let gradient = op(vec![
+            ("x", input(false)),
+            ("w", input(true)),
+            ("dx", output(None)),
+            ("dw", output(Some(1))),
+            ("eps", float(None)),
+        ]);
         assert_eq!(functional(&gradient), "f(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)");
         assert_eq!(out(&gradient), "f.out(Tensor x, Tensor? w, float eps, *, Tensor(a!) dx, Tensor(b!)? dw) -> ()");
-        let update = op(vec![("x", Kind::InPlace), ("m", Kind::InPlace), ("k", Kind::OptionalAttribute { of: AttributeType::Int })]);
+        let update = op(vec![
+            ("x", Kind::InPlace),
+            ("m", Kind::InPlace),
+            ("k", Kind::OptionalAttribute { of: AttributeType::Int }),
+        ]);
         assert_eq!(functional(&update), "f(Tensor(a!) x, Tensor(b!) m, int? k=None) -> ()");
     }
 

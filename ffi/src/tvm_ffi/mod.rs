@@ -112,7 +112,13 @@ fn read_tensor<'a>(name: &str, tensor: &'a DlTensor) -> Result<Arg<'a>> {
     let place = match tensor.device_type {
         api::CPU | api::CUDA_HOST => Place::Cpu,
         api::CUDA | api::CUDA_MANAGED => Place::Cuda(tensor.device_id as u32),
-        other => return Err(Error::argument(name, format_args!("is on DLPack's device type {other}"), "a tensor on cpu or cuda")),
+        other => {
+            return Err(Error::argument(
+                name,
+                format_args!("is on DLPack's device type {other}"),
+                "a tensor on cpu or cuda",
+            ));
+        }
     };
     // SAFETY: a `DLTensor` has as many sizes, and as many strides or none.
     let (sizes, strides) = unsafe { (tensor.sizes(), tensor.strides()) };
@@ -144,7 +150,8 @@ fn code_of(dtype: ElementType) -> u8 {
 #[cold]
 fn unknown_dtype(name: &str, Element { code, bits, lanes }: Element) -> Error {
     let known: Vec<&str> = DTYPES.iter().map(|dtype| dtype.name()).collect();
-    let given = format!("has a dtype of DLPack's code {code}, {bits} bits, {lanes} lanes, which no kernel computes with");
+    let given =
+        format!("has a dtype of DLPack's code {code}, {bits} bits, {lanes} lanes, which no kernel computes with");
     Error::argument(name, given, known.join(", "))
 }
 
@@ -177,6 +184,10 @@ mod tests {
             assert_eq!(dtype(Element { lanes: 2, ..element }), None);
         }
         assert_eq!(dtype(Element { code: 5, bits: 64, lanes: 1 }), None, "complex numbers");
-        assert_eq!(dtype(Element { code: 11, bits: 8, lanes: 1 }), None, "floats of 8 bits without a zero of their own sign");
+        assert_eq!(
+            dtype(Element { code: 11, bits: 8, lanes: 1 }),
+            None,
+            "floats of 8 bits without a zero of their own sign"
+        );
     }
 }

@@ -173,7 +173,8 @@ fn tensor<'a>(name: &str, buffer: Option<&&'a Buffer>, place: Place) -> Result<A
         return Err(Error::argument(name, given, known.join(", ")));
     };
     // SAFETY: a buffer has as many sizes as dimensions.
-    let sizes = if buffer.rank <= 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.sizes, buffer.rank as usize) } };
+    let sizes =
+        if buffer.rank <= 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.sizes, buffer.rank as usize) } };
     let Some((shape, len)) = RawTensor::sizes(sizes) else {
         return Err(Error::argument(name, format_args!("has shape {sizes:?}"), "sizes that can be"));
     };
