@@ -138,7 +138,7 @@ fn gradient(library: &Library, op: &Op) -> String {
     let decorator = format!("functools.partial(jax.custom_vjp, nondiff_argnums={})", python::tuple(&constant));
     let mut text = format!("\n\n_op__{0} = {decorator}(_call__{0})\n", op.name);
     let Some(gradient) = Gradient::of(op, &library.ops) else {
-        let _ = writeln!(text, "_op__{0}.defvjp(_refuse_gradient(\"{1}.{0}\"), None)", op.name, library.name);
+        let _ = writeln!(text, "_op__{0}.defvjp(*_refuse_gradient(\"{1}.{0}\"))", op.name, library.name);
         return text;
     };
     let outputs: Vec<String> = op.outputs().map(|(param, _)| param.name.to_string()).collect();

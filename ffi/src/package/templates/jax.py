@@ -40,7 +40,7 @@ def _array(tensor):
 
 
 def _refuse_gradient(operator):
-    def forward(*_):
+    def refuse(*_):
         raise TypeError(f"{operator} has no gradient; stop it with `jax.lax.stop_gradient`")
 
-    return forward
+    return refuse, refuse
