@@ -1,0 +1,200 @@
+//! Whether an operator computes the gradient of another one, checked when the crate compiles.
+
+use crate::op::{AttributeType, Kind, Op, Param, Text};
+use std::borrow::Cow;
+
+/// Panics if `backward` is not the gradient of `forward`: called in a constant, it is a compile error.
+///
+/// What it takes is, by name: `d_` and an output, for the gradient that comes in; an input or output of `forward`; an attribute of
+/// it, of the same type. What it gives is `d_` and an input.
+#[track_caller]
+pub const fn check_backward(forward: &Op, backward: &Op) {
+    let mut at = 0;
+    let mut gradients = 0;
+    while at < params(forward).len() {
+        if matches!(params(forward)[at].kind, Kind::InPlace) {
+            let name = text(&params(forward)[at].name);
+            fail(&["`", name, "` of `", text(&forward.name), "` is written in place, which has no gradient"]);
+        }
+        at += 1;
+    }
+    at = 0;
+    while at < params(backward).len() {
+        let param = &params(backward)[at];
+        if matches!(param.kind, Kind::Output(_)) {
+            check_gradient(forward, backward, param);
+            gradients += 1;
+        } else {
+            check_taken(forward, backward, param);
+        }
+        at += 1;
+    }
+    if gradients == 0 {
+        fail(&[
+            "`",
+            text(&backward.name),
+            "` gives no gradient; name its outputs `d_` and an input of `",
+            text(&forward.name),
+            "`",
+        ]);
+    }
+}
+
+/// Panics if the operator's gradient is not among those that are exported with it.
+#[track_caller]
+pub const fn check_exported(op: &Op, all: &[&Op]) {
+    let Some(backward) = &op.backward else { return };
+    let mut at = 0;
+    while at < all.len() {
+        if same(text(&all[at].name), text(backward)) {
+            return;
+        }
+        at += 1;
+    }
+    fail(&["`", text(backward), "`, the gradient of `", text(&op.name), "`, is not exported; add it to the list"]);
+}
+
+#[track_caller]
+const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
+    let name = text(&param.name);
+    let of = match after_d(name) {
+        Some(of) => find(forward, of),
+        None => None,
+    };
+    match of {
+        Some(Param { kind: Kind::Input { .. }, .. }) => {}
+        Some(_) | None => fail(&[
+            "the output `",
+            name,
+            "` of `",
+            text(&backward.name),
+            "` is not `d_` and an input of `",
+            text(&forward.name),
+            "`",
+        ]),
+    }
+}
+
+#[track_caller]
+const fn check_taken(forward: &Op, backward: &Op, param: &Param) {
+    let name = text(&param.name);
+    let is_of_output = match after_d(name) {
+        Some(of) => matches!(find(forward, of), Some(Param { kind: Kind::Output(_), .. })),
+        None => false,
+    };
+    let fits = match (&param.kind, find(forward, name)) {
+        (Kind::Input { .. }, None) => is_of_output,
+        (Kind::Input { optional: true }, Some(of)) => matches!(of.kind, Kind::Input { .. } | Kind::Output(_)),
+        (Kind::Input { optional: false }, Some(of)) => {
+            if matches!(of.kind, Kind::Input { optional: true }) {
+                fail(&[
+                    "`",
+                    name,
+                    "` of `",
+                    text(&backward.name),
+                    "` must be an `Option`, as it is one of `",
+                    text(&forward.name),
+                    "`",
+                ]);
+            }
+            matches!(of.kind, Kind::Input { .. } | Kind::Output(_))
+        }
+        (Kind::Attribute { of, .. }, Some(Param { kind: Kind::Attribute { of: other, .. }, .. }))
+        | (Kind::OptionalAttribute { of }, Some(Param { kind: Kind::OptionalAttribute { of: other }, .. })) => {
+            if !same_type(*of, *other) {
+                fail(&[
+                    "`",
+                    name,
+                    "` has another type in `",
+                    text(&backward.name),
+                    "` than in `",
+                    text(&forward.name),
+                    "`",
+                ]);
+            }
+            true
+        }
+        _ => false,
+    };
+    if !fits {
+        fail(&[
+            "`",
+            name,
+            "` of `",
+            text(&backward.name),
+            "` is neither `d_` and an output of `",
+            text(&forward.name),
+            "`, nor an input, an output or an attribute of it",
+        ]);
+    }
+}
+
+const fn find<'a>(op: &'a Op, name: &str) -> Option<&'a Param> {
+    let mut at = 0;
+    while at < params(op).len() {
+        if same(text(&params(op)[at].name), name) {
+            return Some(&params(op)[at]);
+        }
+        at += 1;
+    }
+    None
+}
+
+const fn params(op: &Op) -> &[Param] {
+    match &op.params {
+        Cow::Borrowed(params) => params,
+        Cow::Owned(_) => panic!("a constant owns nothing"),
+    }
+}
+
+const fn text(text: &Text) -> &str {
+    match text {
+        Cow::Borrowed(text) => text,
+        Cow::Owned(_) => panic!("a constant owns nothing"),
+    }
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+const fn same_type(a: AttributeType, b: AttributeType) -> bool {
+    a as u8 == b as u8
+}
+
+/// What follows `d_`.
+const fn after_d(name: &str) -> Option<&str> {
+    match name.as_bytes() {
+        [b'd', b'_', ..] => Some(name.split_at(2).1),
+        _ => None,
+    }
+}
+
+/// Panics with the parts as its message. Constants cannot format.
+#[track_caller]
+const fn fail(parts: &[&str]) -> ! {
+    const LONGEST: usize = 1024;
+    let mut message = [0; LONGEST];
+    let mut len = 0;
+    let mut part = 0;
+    while part < parts.len() {
+        let bytes = parts[part].as_bytes();
+        let mut at = 0;
+        while at < bytes.len() && len < LONGEST {
+            message[len] = bytes[at];
+            len += 1;
+            at += 1;
+        }
+        part += 1;
+    }
+    match std::str::from_utf8(message.split_at(len).0) {
+        Ok(message) => panic!("{}", message),
+        // Cut within a character, by names of a thousand bytes.
+        Err(_) => panic!("the gradient does not fit the operator"),
+    }
+}

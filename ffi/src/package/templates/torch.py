@@ -1,0 +1,32 @@
+"""The operators for PyTorch.
+
+Functions of this module have gradients and take `out`. The operators themselves are in `torch.ops.@NAME@`; they have no
+gradients of their own.
+"""
+
+import torch
+
+from . import _library
+
+_library.register_torch()
+
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def _refuse_gradient(operator, **tensors):
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            raise RuntimeError(
+                f"{operator}: `{name}` requires a gradient, but the operator has none; "
+                f"call it under `torch.no_grad()`, or with `{name}.detach()`"
+            )
+
+
+def _refuse_out(operator):
+    raise RuntimeError(f"{operator}: with `out` there is no gradient; call it under `torch.no_grad()`")
+
+
+def _written(*tensors):
+    # Autograd must not use what it has saved of a tensor that was written since. `torch.compile` sees to that itself.
+    if not torch.compiler.is_compiling():
+        torch.autograd.graph.increment_version([tensor for tensor in tensors if tensor is not None])

@@ -1,0 +1,181 @@
+//! The module `torch` of a package.
+
+use super::python::{self, Gradient, Shapes, Source};
+use crate::op::{Kind, Library, Op, Param};
+use std::fmt::Write;
+
+/// Sizes may be symbols while PyTorch traces.
+const SHAPES: Shapes = Shapes { min: "torch.sym_min", max: "torch.sym_max" };
+
+/// The functions of a library.
+pub fn functions(library: &Library) -> String {
+    library.ops.iter().map(|op| function(library, op)).collect()
+}
+
+fn function(library: &Library, op: &Op) -> String {
+    let has_outputs = op.outputs().next().is_some();
+    let gradient = Gradient::of(op, &library.ops);
+    let mut text = format!("\n\n_op__{0} = torch.ops.{1}.{0}.default\n", op.name, library.name);
+    if has_outputs {
+        let _ = writeln!(text, "_out__{0} = torch.ops.{1}.{0}.out", op.name, library.name);
+    }
+    text += &fakes(library, op);
+    if let Some(gradient) = &gradient {
+        text += &autograd(op, gradient);
+    }
+    let out = if has_outputs { ", *, out=None" } else { "" };
+    let _ = writeln!(text, "\n\ndef {}({}{out}):", op.name, python::parameters(op, None));
+    text += &python::docstring(op);
+    text += &body(library, op, gradient.is_some(), has_outputs);
+    text
+}
+
+/// What an operator gives while PyTorch traces, without running it.
+fn fakes(library: &Library, op: &Op) -> String {
+    let made = op.outputs().map(|(_, output)| {
+        let dtype = python::dtype(op, output, |dtype| format!("torch.{}", crate::torch::dtype_name(dtype)));
+        let made = format!("{}.new_empty({}, dtype={dtype})", python::leading(op), SHAPES.shape(op, output));
+        match python::condition(op, output) {
+            Some(condition) => {
+                format!("{made} if {condition} else {}.new_empty(0, dtype=torch.float32)", python::leading(op))
+            }
+            None => made,
+        }
+    });
+    let made: Vec<String> = made.collect();
+    let mut text = format!(
+        "\n\n@torch.library.register_fake(\"{}::{}\")\ndef _({}):\n    return {}\n",
+        library.name,
+        op.name,
+        python::parameters(op, None),
+        python::returned(&made)
+    );
+    if !made.is_empty() {
+        let _ = write!(
+            text,
+            "\n\n@torch.library.register_fake(\"{}::{}.out\")\ndef _({}, *, {}):\n    return None\n",
+            library.name,
+            op.name,
+            python::parameters(op, None),
+            python::names(op.outputs().map(|(param, _)| param))
+        );
+    }
+    text
+}
+
+fn class_name(op: &Op) -> String {
+    format!("_Gradient__{}", op.name)
+}
+
+fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
+    let outputs: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
+    let attributes: Vec<&str> = gradient
+        .sources()
+        .into_iter()
+        .filter_map(|source| match source {
+            Source::Attribute(name) => Some(name),
+            Source::Incoming(_) | Source::Saved(_) => None,
+        })
+        .collect();
+    let mut text = format!("\n\nclass {}(torch.autograd.Function):\n    @staticmethod\n", class_name(op));
+    let _ = writeln!(text, "    def forward(_ctx, {}):", python::arguments(op));
+    let _ = writeln!(text, "        {} = _op__{}({})", outputs.join(", "), op.name, python::arguments(op));
+    let _ = writeln!(text, "        _ctx.save_for_backward({})", gradient.saved().join(", "));
+    if !attributes.is_empty() {
+        let items: Vec<String> = attributes.iter().map(|name| (*name).to_string()).collect();
+        let _ = writeln!(text, "        _ctx.attributes = {}", python::tuple(&items));
+    }
+    let constant: Vec<&str> = outputs.iter().copied().filter(|output| !gradient.takes(output)).collect();
+    if !constant.is_empty() {
+        let _ = writeln!(text, "        _ctx.mark_non_differentiable({})", constant.join(", "));
+    }
+    let _ = writeln!(text, "        return {}\n\n    @staticmethod", outputs.join(", "));
+    let incoming: Vec<String> = outputs.iter().map(|output| format!("d_{output}")).collect();
+    let _ = writeln!(text, "    def backward(_ctx, {}):", incoming.join(", "));
+    let saved: Vec<String> = gradient.saved().iter().map(|name| (*name).to_string()).collect();
+    if !saved.is_empty() {
+        let _ = writeln!(text, "        {} = _ctx.saved_tensors", python::tuple(&saved));
+    }
+    if !attributes.is_empty() {
+        let items: Vec<String> = attributes.iter().map(|name| (*name).to_string()).collect();
+        let _ = writeln!(text, "        {} = _ctx.attributes", python::tuple(&items));
+    }
+    let arguments: Vec<String> = gradient
+        .sources()
+        .into_iter()
+        .map(|source| match source {
+            // Gradients come in any strides: that of a sum is one element, repeated.
+            Source::Incoming(output) => format!("d_{output}.contiguous()"),
+            Source::Saved(name) | Source::Attribute(name) => name.to_string(),
+        })
+        .collect();
+    let gradients: Vec<&str> = gradient.backward.outputs().map(|(param, _)| param.name.as_ref()).collect();
+    let _ = writeln!(text, "        {} = {}({})", gradients.join(", "), gradient.backward.name, arguments.join(", "));
+    let results: Vec<String> =
+        op.inputs().map(|param| gradient.of_input(&param.name).unwrap_or("None").to_string()).collect();
+    let _ = writeln!(text, "        return {}", python::returned(&results));
+    text
+}
+
+/// Whether a gradient is asked for.
+fn requires_grad(op: &Op) -> String {
+    let one = |param: &Param| match &param.kind {
+        Kind::Input { optional: true } => format!("({0} is not None and {0}.requires_grad)", param.name),
+        _ => format!("{}.requires_grad", param.name),
+    };
+    let tensors: Vec<String> = op.inputs().filter(|param| param.kind.is_tensor()).map(one).collect();
+    let any = tensors.join(" or ");
+    if tensors.len() == 1 { format!("{any} and _is_grad_enabled()") } else { format!("({any}) and _is_grad_enabled()") }
+}
+
+fn body(library: &Library, op: &Op, has_gradient: bool, has_outputs: bool) -> String {
+    let (asked, arguments) = (requires_grad(op), python::arguments(op));
+    let tensors = op.inputs().filter(|param| param.kind.is_tensor());
+    let tensors: Vec<String> = tensors.map(|param| format!("{0}={0}", param.name)).collect();
+    let refuse = format!("_refuse_gradient(\"{}.{}\", {})", library.name, op.name, tensors.join(", "));
+    let written: Vec<&str> = op.in_place().map(|param| param.name.as_ref()).collect();
+    let wrote = if written.is_empty() { String::new() } else { format!("_written({})\n", written.join(", ")) };
+    if !has_outputs {
+        return format!("    if {asked}:\n        {refuse}\n    _op__{}({arguments})\n    {wrote}", op.name);
+    }
+    let call = |call: &str| given(op, call, &wrote);
+    let with_gradient =
+        if has_gradient { call(&format!("{}.apply({arguments})", class_name(op))) } else { refuse.clone() + "\n" };
+    let outputs: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
+    let unpack = if outputs.len() == 1 { "out".to_string() } else { outputs.join(", ") };
+    let unpacked = if outputs.len() == 1 { String::new() } else { format!("    {unpack} = out\n") };
+    let passed: Vec<String> = match outputs.as_slice() {
+        [one] => vec![format!("{one}=out")],
+        several => several.iter().map(|output| format!("{output}={output}")).collect(),
+    };
+    let all_written: Vec<&str> = written.iter().copied().chain(unpack.split(", ")).collect();
+    format!(
+        "    if out is None:\n        if {asked}:\n{}{}    if {asked}:\n        _refuse_out(\"{}.{}\")\n{unpacked}    _out__{}({arguments}, {})\n    _written({})\n    return out\n",
+        indent(&with_gradient, 12),
+        indent(&call(&format!("_op__{}({arguments})", op.name)), 8),
+        library.name,
+        op.name,
+        op.name,
+        passed.join(", "),
+        all_written.join(", "),
+    )
+}
+
+/// Returns what a call gives. Outputs that are not there are `None`.
+fn given(op: &Op, call: &str, wrote: &str) -> String {
+    let is_plain = wrote.is_empty() && op.outputs().all(|(_, output)| output.with.is_none());
+    if is_plain {
+        return format!("return {call}\n");
+    }
+    let names: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
+    let results = op.outputs().map(|(param, output)| match python::condition(op, output) {
+        Some(condition) => format!("{} if {condition} else None", param.name),
+        None => param.name.to_string(),
+    });
+    let results: Vec<String> = results.collect();
+    format!("{} = {call}\n{wrote}return {}\n", names.join(", "), python::returned(&results))
+}
+
+fn indent(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+}

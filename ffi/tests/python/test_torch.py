@@ -1,0 +1,321 @@
+"""The operators of the example in PyTorch."""
+
+import shutil
+
+import torch
+import torch.nn.functional as F
+
+import harness
+import tw_example.torch as ops
+
+# Where there is a GPU, everything runs there.
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_CPU = DEVICE == "cpu"
+raw = torch.ops.tw_example
+torch.manual_seed(0)
+
+
+def randn(*shape, dtype=torch.float32, requires_grad=False):
+    return torch.randn(shape, device=DEVICE, dtype=dtype).requires_grad_(requires_grad)
+
+
+def close(found, expected, ulps=8):
+    """Equal within a few units in the last place of the largest element."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape, (found.dtype, found.shape)
+    if found.numel() == 0:
+        return
+    largest = max(expected.abs().max().item(), 1e-30)
+    error = (found.double() - expected.double()).abs().max().item()
+    limit = ulps * torch.finfo(expected.dtype).eps * largest
+    assert error <= limit, f"{error} exceeds {limit}"
+
+
+def test_results_are_those_of_torch_in_all_float_dtypes():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        x = randn(37, 100, dtype=dtype)
+        close(ops.silu(x), F.silu(x))
+        close(raw.silu(x), F.silu(x))
+    for shape in ((0,), (), (1,), (3, 0, 5), (2, 3, 4, 5, 6, 7, 2, 2, 2, 1)):
+        x = randn(*shape)
+        close(ops.silu(x), F.silu(x))
+
+
+def test_every_dtype_goes_through():
+    names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float16 bfloat16 float32 float64"
+    for name in names.split():
+        x = torch.arange(-3, 4, device=DEVICE).to(getattr(torch, name))
+        y = ops.copied(x)
+        assert y.dtype == x.dtype, name
+        assert torch.equal(y.view(torch.uint8), x.view(torch.uint8)), name
+
+
+def test_outputs_have_the_shapes_and_dtypes_that_are_described():
+    x = randn(4, 5, 64, dtype=torch.float16)
+    assert ops.row_sum(x).dtype == torch.float32
+    # Sums of 64 floats of 16 bits in f32: exact but for the order.
+    close(ops.row_sum(x), x.float().sum(-1), ulps=64)
+    x = torch.arange(24, device=DEVICE).reshape(3, 8)
+    even, odd = ops.pairs(x)
+    assert torch.equal(even, x[:, 0::2]) and torch.equal(odd, x[:, 1::2])
+    even, odd = ops.pairs(x, count=3)
+    assert torch.equal(even, x[:, 0:6:2]) and torch.equal(odd, x[:, 1:6:2])
+
+
+def test_optional_tensors_and_attributes_have_defaults():
+    x, weight = randn(6, 10), randn(10)
+    close(ops.scaled(x), x)
+    close(ops.scaled(x, weight), x * weight)
+    close(ops.scaled(x, factor=2.5), 2.5 * x)
+    close(ops.scaled(x, weight, 2.5), 2.5 * x * weight)
+    assert torch.equal(ops.reversed(x), x.flatten().flip(0).reshape(x.shape))
+    assert torch.equal(ops.reversed(x, "twice"), x)
+    if ON_CPU:
+        close(ops.shifted(x), x + 1)
+        close(ops.shifted(x, by=0.5), x + 0.5)
+        close(ops.shifted(x, negative=True), x - 1)
+
+
+def test_tensors_are_written_in_place():
+    x, y = randn(7, 9), randn(7, 9)
+    expected = x + 0.5 * y
+    address, version = x.data_ptr(), x._version
+    assert ops.add_assign(x, y, alpha=0.5) is None
+    close(x, expected)
+    assert x.data_ptr() == address and x._version > version
+
+
+def test_autograd_sees_what_was_written_in_place():
+    x, y = randn(3, requires_grad=True), randn(3)
+    base = randn(3)
+    loss = (base * x).sum()
+    ops.add_assign(base, y)
+    harness.check_error(RuntimeError, "modified by an inplace operation", loss.backward)
+
+
+def test_outputs_can_be_given():
+    x, weight = randn(5, 8), randn(8)
+    y = torch.empty_like(x)
+    assert ops.silu(x, out=y) is y
+    close(y, F.silu(x))
+    even, odd = torch.empty(5, 4, device=DEVICE), torch.empty(5, 4, device=DEVICE)
+    ops.pairs(x, out=(even, odd))
+    assert torch.equal(even, x[:, 0::2]) and torch.equal(odd, x[:, 1::2])
+    d_x = torch.empty_like(x)
+    ops.scaled_backward(x, x, None, 2.0, out=(d_x, None))
+    close(d_x, 2 * x)
+    version = y._version
+    ops.silu(x, out=y)
+    assert y._version > version
+
+
+def test_given_outputs_are_checked():
+    x = randn(5, 8)
+    check = lambda out, text: harness.check_error(RuntimeError, text, lambda: ops.silu(x, out=out))
+    check(torch.empty(5, 9, device=DEVICE), "silu: `y` is f32 of shape [5, 9]; accepted: f32 of shape [5, 8]")
+    check(torch.empty(5, 8, device=DEVICE, dtype=torch.float64), "`y` is f64 of shape [5, 8]; accepted: f32")
+    check(torch.empty(8, 5, device=DEVICE).t(), "`y` has shape [5, 8] with strides [1, 5]; accepted: a contiguous tensor")
+    check(x, "`y` is written, and shares memory with `x`")
+    both = torch.empty(48, device=DEVICE)
+    check_pairs = lambda: ops.pairs(randn(4, 8), out=(both[:16].view(4, 4), both[8:24].view(4, 4)))
+    harness.check_error(RuntimeError, "`even` is written, and shares memory with `odd`", check_pairs)
+    harness.check_error(RuntimeError, "`x` is written, and shares memory with `y`", lambda: ops.add_assign(x, x))
+
+
+def test_errors_say_operator_argument_and_what_is_accepted():
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    x = randn(4, 6)
+    check("silu: `x` has dtype i32; accepted: f32, f16, bf16, f64", lambda: ops.silu(x.int()))
+    check("silu: `x` has PyTorch's dtype number", lambda: ops.silu(x.to(torch.complex64)))
+    check("silu: `x` has shape [6, 4] with strides [1, 6]; accepted: a contiguous tensor", lambda: ops.silu(x.t()))
+    check("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: ops.scaled(x[0]))
+    check("scaled: `weight` has dtype f64; accepted: f32", lambda: ops.scaled(x, randn(6, dtype=torch.float64)))
+    check("reversed: `how` is \"thrice\"; accepted: \"once\", \"twice\"", lambda: ops.reversed(x, "thrice"))
+    text = "pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1, which the shape of `even` needs"
+    check(text, lambda: ops.pairs(x[0]))
+    check("pairs: `even` would have a dimension of size -1; accepted: 0 or more", lambda: ops.pairs(x, -1))
+    check("fails: 24 elements are too many", lambda: ops.fails(x))
+    if not ON_CPU:
+        check("is on cpu; accepted: cuda:0, where `x` is", lambda: ops.scaled(x, torch.ones(6)))
+
+
+def test_panics_become_exceptions():
+    harness.check_error(RuntimeError, "panics: panicked: 3 elements are unlucky", lambda: ops.panics(randn(3)))
+    close(ops.silu(randn(3) * 0), torch.zeros(3, device=DEVICE))
+
+
+def test_errors_of_kernels_name_their_line():
+    import tw_example
+
+    def call():
+        ops.launches_out_of_bounds(randn(8))
+        tw_example.synchronize()
+
+    harness.check_error(RuntimeError, "kernels.rs:", call)
+    harness.check_error(RuntimeError, "loads element 8 of `x`, which has 8 elements", call)
+    close(ops.silu(randn(3) * 0), torch.zeros(3, device=DEVICE))
+    tw_example.synchronize()
+
+
+def test_gradients_are_those_of_torch():
+    for dtype in (torch.float32, torch.float64):
+        x = randn(6, 10, dtype=dtype, requires_grad=True)
+        ours, = torch.autograd.grad(ops.silu(x).square().sum(), x)
+        theirs, = torch.autograd.grad(F.silu(x).square().sum(), x)
+        close(ours, theirs, ulps=16)
+    # The gradient of a sum has strides of zero.
+    close(torch.autograd.grad(ops.silu(x).sum(), x)[0], torch.autograd.grad(F.silu(x).sum(), x)[0], ulps=16)
+    x, weight = randn(6, 10, dtype=torch.float64, requires_grad=True), randn(10, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, w: ops.scaled(x, w, 1.5), (x, weight))
+    assert torch.autograd.gradcheck(lambda x: ops.scaled(x, None, 1.5), (x,))
+    assert torch.autograd.gradcheck(ops.silu, (x,))
+
+
+def test_gradients_that_do_not_exist_are_refused():
+    x = randn(4, 4, requires_grad=True)
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    check("tw_example.row_sum: `x` requires a gradient, but the operator has none", lambda: ops.row_sum(x))
+    check("tw_example.add_assign: `x` requires a gradient", lambda: ops.add_assign(x, randn(4, 4)))
+    check("tw_example.silu: with `out` there is no gradient", lambda: ops.silu(x, out=torch.empty(4, 4, device=DEVICE)))
+    second = lambda: torch.autograd.grad(ops.silu(x).sum(), x, create_graph=True)
+    check("tw_example.silu_backward: `x` requires a gradient, but the operator has none", second)
+    with torch.no_grad():
+        close(ops.row_sum(x), x.sum(-1), ulps=16)
+    close(ops.row_sum(x.detach()), x.detach().sum(-1), ulps=16)
+
+
+def test_opcheck_finds_nothing():
+    x, weight = randn(6, 8), randn(8)
+    all_tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    for op, arguments, keywords in (
+        (raw.silu.default, (x,), {}),
+        (raw.silu.out, (x,), {"y": torch.empty_like(x)}),
+        (raw.scaled.default, (x, weight, 2.0), {}),
+        (raw.scaled.default, (x, None), {}),
+        (raw.scaled_backward.default, (x, x, weight, 2.0), {}),
+        (raw.scaled_backward.default, (x, x, None, 2.0), {}),
+        (raw.row_sum.default, (x,), {}),
+        (raw.pairs.default, (x, 3), {}),
+        (raw.add_assign.default, (x, torch.ones_like(x)), {"alpha": 0.5}),
+        (raw.reversed.default, (x, "twice"), {}),
+    ):
+        found = torch.library.opcheck(op, arguments, keywords, test_utils=all_tests)
+        assert all(result == "SUCCESS" for result in found.values()), (op, found)
+
+
+def model(x, weight):
+    y = ops.scaled(ops.silu(x * 2), weight, factor=1.5)
+    even, odd = ops.pairs(y.detach(), 3)
+    return y.sum() + (even - odd).sum()
+
+
+def test_compiled_functions_have_no_breaks():
+    x, weight = randn(6, 8), randn(8)
+    backends = ["eager", "aot_eager"]
+    # The default compiles C++.
+    if shutil.which("g++") or shutil.which("clang++"):
+        backends.append("inductor")
+    for backend in backends:
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        close(compiled(x, weight), model(x, weight), ulps=64)
+
+
+def test_compiled_functions_have_gradients():
+    x, weight = randn(6, 8, requires_grad=True), randn(8, requires_grad=True)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    ours = torch.autograd.grad(compiled(x, weight), (x, weight))
+    theirs = torch.autograd.grad(model(x, weight), (x, weight))
+    for one, other in zip(ours, theirs):
+        close(one, other, ulps=64)
+
+
+def test_compiled_functions_take_any_size():
+    def rows(x):
+        even, _ = ops.pairs(x, 5)
+        return ops.row_sum(ops.silu(x)) + even.sum(-1)
+
+    compiled = torch.compile(rows, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (4, 6, 20):
+        x = randn(3, size)
+        close(compiled(x), rows(x), ulps=64)
+
+
+def test_compiled_functions_write_in_place():
+    def update(x, y):
+        ops.add_assign(x, y, 0.5)
+        z = torch.empty_like(x)
+        ops.silu(x, out=z)
+        return x + z
+
+    compiled = torch.compile(update, backend="aot_eager", fullgraph=True)
+    x, y = randn(4, 5), randn(4, 5)
+    mine, theirs = x.clone(), x.clone()
+    close(compiled(mine, y), update(theirs, y))
+    close(mine, theirs)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return ops.scaled(ops.silu(x), self.weight, 0.5)
+
+
+def test_modules_are_exported_with_any_batch():
+    layer, x = Layer().to(DEVICE), randn(6, 8)
+    with torch.no_grad():
+        batch = torch.export.Dim("batch", min=2, max=64)
+        exported = torch.export.export(layer, (x,), dynamic_shapes=({0: batch},))
+        names = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+        assert {"tw_example.silu.default", "tw_example.scaled.default"} <= names, names
+        for rows in (6, 11):
+            x = randn(rows, 8)
+            close(exported.module()(x), layer(x))
+
+
+def test_calls_from_several_threads_are_right():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(seed):
+        x = torch.full((100,), float(seed), device=DEVICE)
+        for _ in range(50):
+            close(ops.silu(x), F.silu(x))
+            harness.check_error(RuntimeError, f"{seed} elements are too many", lambda: ops.fails(torch.zeros(seed, device=DEVICE)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(1, 9)))
+
+
+def test_nothing_is_leaked():
+    import gc
+
+    x, weight = randn(4, 4), randn(4)
+
+    def calls():
+        for _ in range(200):
+            ops.silu(x)
+            ops.scaled(x, weight, 2.0)
+            ops.reversed(x, "twice")
+            for bad in (lambda: ops.fails(x), lambda: ops.reversed(x, "thrice"), lambda: ops.scaled(x, weight[:0].double())):
+                try:
+                    bad()
+                except RuntimeError:
+                    pass
+
+    def megabytes():
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096 / 1e6
+
+    references = x._use_count()
+    calls()
+    before = megabytes()
+    for _ in range(20):
+        calls()
+    assert x._use_count() == references, "tensors are kept"
+    # 36,000 calls: a kilobyte each would be 36 MB.
+    assert megabytes() - before < 8, f"{megabytes() - before} MB"
+
+
+harness.run(globals())
