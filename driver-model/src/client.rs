@@ -277,6 +277,11 @@ impl Call {
     }
 }
 
+/// Whether the driver of this process is the model.
+pub fn is_the_driver() -> bool {
+    std::env::var_os(CHILD_VARIABLE).is_some() && model().is_some()
+}
+
 /// The model that this process has.
 fn model() -> Option<libloading::Symbol<'static, Lines>> {
     use std::sync::OnceLock;

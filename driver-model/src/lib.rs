@@ -42,4 +42,6 @@ mod api;
 mod client;
 mod model;
 
-pub use client::{Call, Run, Schedule, Settings, in_model, library, run, run_again, take_violations, trace};
+pub use client::{
+    Call, Run, Schedule, Settings, in_model, is_the_driver, library, run, run_again, take_violations, trace,
+};

@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+use crate::borrowed::Memory;
 use crate::claimed_memory::Claim;
 use crate::context::Context;
 use crate::device::Device;
@@ -62,13 +63,13 @@ impl<T: DType> Buffer<T> {
     /// All elements, shared.
     #[inline]
     pub fn as_view(&self) -> View<'_, T> {
-        View::new(&self.storage, self.len)
+        View::new(Memory::Own(&self.storage), self.len)
     }
 
     /// All elements, exclusive.
     #[inline]
     pub fn as_view_mut(&mut self) -> ViewMut<'_, T> {
-        ViewMut::new(&mut self.storage, self.len)
+        ViewMut::new(Memory::Own(&self.storage), self.len)
     }
 
     /// As [`View::slice`].

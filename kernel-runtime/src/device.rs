@@ -106,6 +106,12 @@ impl Device {
         Ok(Self::new(context, stream))
     }
 
+    /// The device of a stream in this context that is not ours.
+    pub(crate) fn of_foreign_stream(context: &Arc<Context>, stream: Arc<CudaStream>) -> Result<Self> {
+        let stream = wrap_stream(context, stream)?;
+        Ok(Self::new(context.clone(), stream))
+    }
+
     fn new(context: Arc<Context>, stream: Stream) -> Self {
         let context_number = match &*context {
             Context::Cpu => 0,
@@ -300,7 +306,7 @@ fn new_stream(context: &Arc<Context>) -> Result<Stream> {
         Context::Cuda(memory) => {
             memory.bind()?;
             let stream = memory.ctx.new_stream().map_err(driver::wrap("cuStreamCreate"))?;
-            Ok(Stream::cuda(context.clone(), memory.clone(), stream))
+            Ok(Stream::cuda(context.clone(), memory.clone(), stream, false))
         }
     }
 }
@@ -308,7 +314,7 @@ fn new_stream(context: &Arc<Context>) -> Result<Stream> {
 fn wrap_stream(context: &Arc<Context>, stream: Arc<CudaStream>) -> Result<Stream> {
     match &**context {
         Context::Cuda(memory) if memory.ctx.cu_ctx() == stream.context().cu_ctx() => {
-            Ok(Stream::cuda(context.clone(), memory.clone(), stream))
+            Ok(Stream::cuda(context.clone(), memory.clone(), stream, true))
         }
         Context::Cuda(_) | Context::Cpu => Err(Error::WrongDevice {
             argument: "".into(),

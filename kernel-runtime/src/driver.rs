@@ -3,8 +3,8 @@
 //! cudarc resolves driver functions one by one when they are first called, and panics when the
 //! library or a function is missing. So that nothing here ever panics, [`load`] opens the library
 //! first and refuses drivers older than CUDA 12.0, which is also the first that reads the PTX
-//! that we emit. The one function that cudarc binds to a newer name than CUDA 12.0 has,
-//! `cuEventElapsedTime`, is looked up here.
+//! that we emit. Functions that cudarc binds to newer names than CUDA 12.0 has, `cuEventElapsedTime` and
+//! `cuStreamGetCaptureInfo`, are looked up here.
 
 use crate::error::{Error, Result};
 use cudarc::driver::result::{self as cu, DriverError};
@@ -20,9 +20,19 @@ const LIBRARY_NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["li
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
+type CaptureInfo = unsafe extern "C" fn(
+    sys::CUstream,
+    *mut sys::CUstreamCaptureStatus,
+    *mut u64,
+    *mut sys::CUgraph,
+    *mut *const sys::CUgraphNode,
+    *mut usize,
+) -> sys::CUresult;
+
 /// A driver that has been opened and initialised.
 pub(crate) struct Driver {
     elapsed_time: ElapsedTime,
+    capture_info: CaptureInfo,
     device_count: usize,
     /// What tells it from others.
     name: String,
@@ -61,9 +71,11 @@ fn open() -> Result<Driver> {
         // SAFETY: the CUDA driver's library has no constructors that unload or replace anything.
         .find_map(|name| unsafe { libloading::Library::new(*name) }.ok())
         .ok_or_else(|| no_driver(format!("{} was not found", LIBRARY_NAMES.join(" or "))))?;
+    let strange = |error| no_driver(format!("the library is not a CUDA driver: {error}"));
     // SAFETY: the signature is that of the CUDA driver API since CUDA 2.0.
-    let elapsed_time = *unsafe { library.get::<ElapsedTime>(b"cuEventElapsedTime\0") }
-        .map_err(|error| no_driver(format!("the library is not a CUDA driver: {error}")))?;
+    let elapsed_time = *unsafe { library.get::<ElapsedTime>(b"cuEventElapsedTime\0") }.map_err(strange)?;
+    // SAFETY: the signature is that of the CUDA driver API since CUDA 11.3.
+    let capture_info = *unsafe { library.get::<CaptureInfo>(b"cuStreamGetCaptureInfo_v2\0") }.map_err(strange)?;
 
     let mut version = 0;
     // SAFETY: the driver's library is loaded; this call needs no initialisation.
@@ -79,7 +91,7 @@ fn open() -> Result<Driver> {
         Err(error) => return Err(wrap("cuInit")(error)),
     };
     let device_count = usize::try_from(device_count).unwrap_or(0);
-    Ok(Driver { elapsed_time, device_count, name: name(release), release, _library: library })
+    Ok(Driver { elapsed_time, capture_info, device_count, name: name(release), release, _library: library })
 }
 
 /// A driver's name. Two versions of one release of CUDA may compile differently.
@@ -203,6 +215,81 @@ impl Drop for RawEvent {
         // that the context is gone, and the event with it.
         // SAFETY: the event is alive and nobody uses it after this.
         let _ = unsafe { cu::event::destroy(self.0) };
+    }
+}
+
+/// The graph that somebody captures a stream into, with the number of the capture. `None` if nobody does.
+///
+/// # Safety
+///
+/// The stream is alive and belongs to the current context.
+pub(crate) unsafe fn capture_of(stream: sys::CUstream) -> Result<Option<(u64, sys::CUgraph)>> {
+    use sys::CUstreamCaptureStatus as Status;
+    let (mut status, mut id, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0, std::ptr::null_mut());
+    let (nodes, count) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: promised by the caller; what is not wanted has no place.
+    let code = unsafe { (load()?.capture_info)(stream, &mut status, &mut id, &mut graph, nodes, count) };
+    code.result().map_err(wrap("cuStreamGetCaptureInfo"))?;
+    match status {
+        Status::CU_STREAM_CAPTURE_STATUS_NONE => Ok(None),
+        Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => Ok(Some((id, graph))),
+        Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED => {
+            let code = sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+            Err(wrap("cuStreamGetCaptureInfo")(DriverError(code)))
+        }
+    }
+}
+
+/// Whether somebody captures a stream.
+///
+/// # Safety
+///
+/// As for [`capture_of`].
+pub(crate) unsafe fn is_captured(stream: sys::CUstream) -> Result<bool> {
+    let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: promised by the caller.
+    unsafe { sys::cuStreamIsCapturing(stream, &mut status) }.result().map_err(wrap("cuStreamIsCapturing"))?;
+    Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// Has the driver call `destroy` with `object` when it destroys the graph, and everything that was made of it.
+///
+/// # Safety
+///
+/// The graph is alive. `destroy` may be called with `object` on any thread, once, and calls no driver.
+pub(crate) unsafe fn keep_with_graph(
+    graph: sys::CUgraph,
+    object: *mut c_void,
+    destroy: unsafe extern "C" fn(*mut c_void),
+) -> Result<()> {
+    let mut kept = std::ptr::null_mut();
+    let no_sync = sys::CUuserObject_flags_enum::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32;
+    // SAFETY: promised by the caller.
+    unsafe { sys::cuUserObjectCreate(&mut kept, object, Some(destroy), 1, no_sync) }
+        .result()
+        .map_err(wrap("cuUserObjectCreate"))?;
+    let moved = sys::CUuserObjectRetain_flags_enum::CU_GRAPH_USER_OBJECT_MOVE as u32;
+    // SAFETY: both are alive; the graph takes the only reference. Where that fails, the object stays, and what it keeps.
+    unsafe { sys::cuGraphRetainUserObject(graph, kept, 1, moved) }.result().map_err(wrap("cuGraphRetainUserObject"))
+}
+
+/// Lets this thread do what could disturb a capture that depends on it, which nothing of ours does: allocate memory that no
+/// capture uses, load code, ask whether events are over. Until it drops.
+pub(crate) struct CaptureMode(sys::CUstreamCaptureMode);
+
+impl CaptureMode {
+    pub(crate) fn relaxed() -> Self {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the mode has a place. If the driver refuses, nothing changes.
+        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        CaptureMode(mode)
+    }
+}
+
+impl Drop for CaptureMode {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut self.0) };
     }
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
 //! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
+//! | `foreign`, `borrowed` | streams and memory of somebody else |
 //! | [`tensor`] | [`TensorDesc`], [`TensorDescMut`]: buffers seen as tensors |
 //! | [`stream`], [`event`] | [`Stream`], [`Event`]: order and time |
 //! | `ledger`, `error_queue` | which launches have failed, and whose errors the reader of a buffer is told |
@@ -26,6 +27,7 @@
 
 pub mod archive;
 pub mod bench;
+mod borrowed;
 pub mod buffer;
 mod claimed_memory;
 mod context;
@@ -37,6 +39,7 @@ pub mod dtype;
 pub mod error;
 mod error_queue;
 pub mod event;
+mod foreign;
 pub mod graph;
 pub mod launch;
 mod ledger;
@@ -51,6 +54,7 @@ pub mod tensor;
 #[doc(hidden)]
 pub mod testing;
 mod tracking;
+mod transfer;
 pub mod tune;
 pub mod view;
 mod watchers;

@@ -38,6 +38,8 @@ pub(crate) trait Queue {
     fn mark(&self) -> Result<Option<Self::Mark>>;
     /// Whether everything before the mark is complete.
     fn is_reached(&self, mark: &Self::Mark) -> Result<bool>;
+    /// Whether all that the stream was given is known to be complete, without waiting.
+    fn is_idle(&self) -> Result<bool>;
     /// Waits for the mark.
     fn wait_mark(&self, mark: &Self::Mark) -> Result<()>;
     /// Waits for everything that the stream was given.
@@ -257,7 +259,15 @@ impl<Q: Queue> Ring<Q> {
     /// Reclaims what is known to be complete without waiting, and makes a mark for the next time if there is none.
     pub(crate) fn poll(&mut self, queue: &Q, done: &mut dyn FnMut(Done)) -> Result<()> {
         self.reclaim_reached(queue, done)?;
-        if self.marks.is_empty() && !self.pending.is_empty() { self.mark(queue) } else { Ok(()) }
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let order = self.snapshot();
+        if queue.is_idle()? {
+            self.complete(order, done);
+            return Ok(());
+        }
+        if self.marks.is_empty() { self.mark(queue) } else { Ok(()) }
     }
 
     /// Whether a kernel may still write to a record.
@@ -354,6 +364,9 @@ mod tests {
         }
         fn is_reached(&self, mark: &u64) -> Result<bool> {
             Ok(self.done.get() >= *mark)
+        }
+        fn is_idle(&self) -> Result<bool> {
+            Ok(self.done.get() >= self.given.get())
         }
         fn wait_mark(&self, mark: &u64) -> Result<()> {
             self.waits.set(self.waits.get() + 1);

@@ -7,13 +7,14 @@ use crate::claimed_memory::Claim;
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::capture;
 use crate::ledger::{BufferId, Ledger, LogPosition, Touch, Use};
 use crate::replay_gate::{self, Gate};
 use crate::report_slot::LaunchId;
 use crate::stream::Stream;
 use crate::tracking::Tracking;
+use crate::transfer;
 use std::ops::Range;
 
 /// The smallest allocation in bytes. Buffers without elements have memory as well, so that their
@@ -45,7 +46,7 @@ impl Address {
     }
 
     #[inline]
-    fn add(self, bytes: usize) -> Self {
+    pub(crate) fn add(self, bytes: usize) -> Self {
         match self {
             Address::Host(pointer) => Address::Host(pointer.wrapping_add(bytes)),
             Address::Device(address) => Address::Device(address + bytes as u64),
@@ -264,6 +265,18 @@ impl Storage {
         }
     }
 
+    /// Overwrites bytes from `start` on with those of memory that somebody else owns. What these depend on is not known.
+    pub(crate) fn copy_from_borrowed(&self, start: usize, source: Address, bytes: usize) -> Result<()> {
+        capture::refuse("copying a buffer")?;
+        let _entered = replay_gate::enter([&self.gate]);
+        let stream = self.home();
+        self.begin_write(&stream)?;
+        // SAFETY: the target is inside the memory, and ordered; whoever borrowed the source vouches for it.
+        unsafe { transfer::copy(self.address(start), source, bytes, &stream)? };
+        self.set_by_host(&(start..start + bytes));
+        Ok(())
+    }
+
     fn zero_new(&self, stream: &Stream) -> Result<()> {
         match (self.address, stream.cudarc()) {
             (Address::Device(address), Some(cudarc)) => {
@@ -294,20 +307,9 @@ impl Storage {
         let entered = replay_gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_read(&stream)?;
-        match (self.address(range.start), stream.cudarc()) {
-            (Address::Device(from), Some(cudarc)) => {
-                stream.bind()?;
-                // SAFETY: promised by the caller; the wait below ends the copy.
-                unsafe { driver::copy_to_host(to, from, range.len(), cudarc.cu_stream())? };
-                drop(entered);
-                stream.finish()?;
-            }
-            (Address::Host(from), _) => {
-                // SAFETY: promised by the caller; nobody writes while `self` is borrowed.
-                unsafe { to.copy_from_nonoverlapping(from, range.len()) };
-            }
-            (Address::Device(_), None) => return Err(self.mismatch(&stream)),
-        }
+        // SAFETY: promised by the caller; nobody writes while `self` is borrowed, and a graph waits until the copy is given to
+        // the stream.
+        unsafe { transfer::read(self.address(range.start), to, range.len(), &stream, || drop(entered))? };
         if self.is_suspect(self.ledger())
             && let Some(error) = self.ledger().take_error(self.tracking.contents(), &range)
         {
@@ -330,21 +332,8 @@ impl Storage {
 
     fn write_unordered(&self, start: usize, source: &[u8], stream: &Stream) -> Result<()> {
         debug_assert!(start + source.len() <= self.bytes);
-        if source.is_empty() {
-            return Ok(());
-        }
-        match (self.address(start), &**self.device.context(), stream.cudarc()) {
-            (Address::Device(to), Context::Cuda(memory), Some(cudarc)) => {
-                // SAFETY: the range is inside the memory, which earlier work leaves in peace.
-                unsafe { memory.copy_from_host(to, source.as_ptr(), source.len(), cudarc) }
-            }
-            (Address::Host(to), Context::Cpu | Context::Cuda(_), _) => {
-                // SAFETY: as above; the source is borrowed from elsewhere.
-                unsafe { to.copy_from_nonoverlapping(source.as_ptr(), source.len()) };
-                Ok(())
-            }
-            (Address::Device(_), Context::Cpu | Context::Cuda(_), _) => Err(self.mismatch(stream)),
-        }
+        // SAFETY: the range is inside the memory, which earlier work leaves in peace.
+        unsafe { transfer::write(self.address(start), source, stream) }
     }
 
     /// Copies bytes from other memory of the same device. The caller has exclusive access to the
@@ -358,21 +347,9 @@ impl Storage {
         if range.is_empty() {
             return Ok(());
         }
-        match (self.address(start), source.address(range.start), stream.cudarc()) {
-            (Address::Device(to), Address::Device(from), Some(cudarc)) => {
-                stream.bind()?;
-                // SAFETY: both ranges are inside memory of this context, ordered by the calls
-                // above; exclusive access to the target means that they do not overlap.
-                unsafe { driver::copy_within(to, from, range.len(), cudarc.cu_stream())? };
-            }
-            (Address::Host(to), Address::Host(from), _) => {
-                // SAFETY: as above.
-                unsafe { to.copy_from_nonoverlapping(from, range.len()) };
-            }
-            (Address::Host(_) | Address::Device(_), Address::Host(_) | Address::Device(_), _) => {
-                return Err(self.mismatch(&stream));
-            }
-        }
+        // SAFETY: both ranges are inside memory of this context, ordered by the calls above; exclusive access to the target
+        // means that they do not overlap.
+        unsafe { transfer::copy(self.address(start), source.address(range.start), range.len(), &stream)? };
         self.inherit(start, source, range);
         Ok(())
     }
@@ -383,35 +360,10 @@ impl Storage {
         let _entered = replay_gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
-        match (self.address(start), stream.cudarc()) {
-            (_, _) if count == 0 => {}
-            (Address::Device(address), Some(cudarc)) => {
-                stream.bind()?;
-                // SAFETY: the range is inside the memory; allocations and elements are aligned.
-                unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream())? };
-            }
-            (Address::Host(to), _) => {
-                let bytes = pattern.to_ne_bytes();
-                // The low bytes come first on little-endian machines, last on others.
-                let low = if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[4 - size..] };
-                for index in 0..count {
-                    // SAFETY: the range is inside the memory.
-                    unsafe { to.add(index * size).copy_from_nonoverlapping(low.as_ptr(), size) };
-                }
-            }
-            (Address::Device(_), None) => return Err(self.mismatch(&stream)),
-        }
+        // SAFETY: the range is inside the memory; allocations and elements are aligned.
+        unsafe { transfer::fill(self.address(start), size, pattern, count, &stream)? };
         self.set_by_host(&(start..start + size * count));
         Ok(())
-    }
-
-    /// Memory of a GPU with a stream of the CPU. Streams are checked before they are recorded.
-    fn mismatch(&self, stream: &Stream) -> Error {
-        Error::WrongDevice {
-            argument: "".into(),
-            actual: self.device.to_string().into(),
-            expected: stream.context().label().into(),
-        }
     }
 
     fn free(&self) -> Result<()> {
@@ -435,10 +387,10 @@ impl Storage {
                     // SAFETY: the address is an allocation of this context, and all other
                     // streams' uses come before this point.
                     Some(cudarc) => unsafe { memory.free(address, cudarc) },
-                    None => Err(self.mismatch(&stream)),
+                    None => Err(transfer::mismatch(&stream)),
                 }
             }
-            (Address::Device(_), Context::Cpu) => Err(self.mismatch(&self.home())),
+            (Address::Device(_), Context::Cpu) => Err(transfer::mismatch(&self.home())),
         }
     }
 }

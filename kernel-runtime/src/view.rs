@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+use crate::borrowed::Memory;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::dtype::{DType, ElementType};
@@ -23,13 +24,12 @@ use crate::error::{Error, Result};
 use crate::graph::capture;
 use crate::ledger::Touch;
 use crate::report_slot::LaunchId;
-use crate::storage::{Address, Fill, Storage};
+use crate::storage::Address;
 use crate::stream::Stream;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Bound, Range, RangeBounds};
-use std::sync::Arc;
 
 /// Where the elements of a buffer or view are, for whoever launches a kernel on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct RawBuffer {
 
 /// A shared part of a buffer.
 pub struct View<'a, T: DType> {
-    storage: &'a Arc<Storage>,
+    memory: Memory<'a>,
     start: usize,
     len: usize,
     elements: PhantomData<&'a [T]>,
@@ -53,7 +53,7 @@ pub struct View<'a, T: DType> {
 /// An exclusive part of a buffer.
 pub struct ViewMut<'a, T: DType> {
     /// Shared, because two halves of one buffer have the same; the ranges are disjoint.
-    storage: &'a Arc<Storage>,
+    memory: Memory<'a>,
     start: usize,
     len: usize,
     elements: PhantomData<&'a mut [T]>,
@@ -76,8 +76,8 @@ fn resolve(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
 
 impl<'a, T: DType> View<'a, T> {
     #[inline]
-    pub(crate) fn new(storage: &'a Arc<Storage>, len: usize) -> Self {
-        View { storage, start: 0, len, elements: PhantomData }
+    pub(crate) fn new(memory: Memory<'a>, len: usize) -> Self {
+        View { memory, start: 0, len, elements: PhantomData }
     }
 
     /// The number of elements.
@@ -92,13 +92,13 @@ impl<'a, T: DType> View<'a, T> {
 
     /// The device that the elements live on.
     pub fn device(&self) -> &'a Device {
-        self.storage.device()
+        self.memory.device()
     }
 
     /// The memory, the first element in it and the number of elements.
     #[inline]
-    pub(crate) fn into_parts(self) -> (&'a Arc<Storage>, usize, usize) {
-        (self.storage, self.start, self.len)
+    pub(crate) fn into_parts(self) -> (Memory<'a>, usize, usize) {
+        (self.memory, self.start, self.len)
     }
 
     fn byte_range(&self) -> Range<usize> {
@@ -169,16 +169,13 @@ impl<'a, T: DType> View<'a, T> {
     fn read(&self, target: &mut [MaybeUninit<T>]) -> Result<()> {
         debug_assert_eq!(target.len(), self.len);
         // SAFETY: the range is inside the memory, and the target has its size.
-        unsafe { self.storage.read(self.byte_range(), target.as_mut_ptr().cast()) }
+        unsafe { self.memory.read(self.byte_range(), target.as_mut_ptr().cast()) }
     }
 
     /// Copies the elements to a new buffer on the same device. Does not wait, so whoever reads the copy is told the
     /// errors that a reader of these elements would be told.
     pub fn copy(&self) -> Result<Buffer<T>> {
-        let stream = self.storage.home();
-        let storage = Storage::new(self.device(), &stream, self.len, size_of::<T>(), Fill::Later)?;
-        storage.copy_from(0, self.storage, self.byte_range())?;
-        Ok(Buffer::from_storage(storage, self.len))
+        Ok(Buffer::from_storage(self.memory.copy(self.byte_range())?, self.len))
     }
 
     /// Copies the elements to a new buffer on `device`; between devices they go through the host, with the errors
@@ -189,7 +186,7 @@ impl<'a, T: DType> View<'a, T> {
 
     /// Where the elements are. Using the address needs [`View::prepare_read`].
     pub fn raw(&self) -> RawBuffer {
-        let address = self.storage.address(self.start * size_of::<T>());
+        let address = self.memory.address(self.start * size_of::<T>());
         RawBuffer { address, len: self.len, element: T::ELEMENT }
     }
 
@@ -203,16 +200,16 @@ impl<'a, T: DType> View<'a, T> {
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_read(&self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         capture::refuse("a launch by hand")?;
-        self.storage.begin_read(stream)?;
-        self.storage.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
+        self.memory.begin_read(stream)?;
+        self.memory.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
         Ok(self.raw())
     }
 }
 
 impl<'a, T: DType> ViewMut<'a, T> {
     #[inline]
-    pub(crate) fn new(storage: &'a mut Arc<Storage>, len: usize) -> Self {
-        ViewMut { storage, start: 0, len, elements: PhantomData }
+    pub(crate) fn new(memory: Memory<'a>, len: usize) -> Self {
+        ViewMut { memory, start: 0, len, elements: PhantomData }
     }
 
     /// The number of elements.
@@ -227,19 +224,19 @@ impl<'a, T: DType> ViewMut<'a, T> {
 
     /// The device that the elements live on.
     pub fn device(&self) -> &'a Device {
-        self.storage.device()
+        self.memory.device()
     }
 
     /// The same elements, shared.
     #[inline]
     pub fn as_view(&self) -> View<'_, T> {
-        View { storage: self.storage, start: self.start, len: self.len, elements: PhantomData }
+        View { memory: self.memory, start: self.start, len: self.len, elements: PhantomData }
     }
 
     /// The same elements, for a shorter time.
     #[inline]
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
-        ViewMut { storage: self.storage, start: self.start, len: self.len, elements: PhantomData }
+        ViewMut { memory: self.memory, start: self.start, len: self.len, elements: PhantomData }
     }
 
     /// A part of the view.
@@ -276,7 +273,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
     /// [`Error::LengthMismatch`]; [`Error::Driver`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         check_len("copying a slice into a buffer", self.len, source.len())?;
-        self.storage.write(self.start * size_of::<T>(), as_bytes(source))
+        self.memory.write(self.start * size_of::<T>(), as_bytes(source))
     }
 
     /// Overwrites the elements with those of another buffer of the same device, with the errors that they depend on.
@@ -287,7 +284,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
     /// [`Error::LengthMismatch`]; [`Error::WrongDevice`]; [`Error::Driver`].
     pub fn copy_from(&mut self, source: &View<'_, T>) -> Result<()> {
         check_len("copying a buffer into a buffer", self.len, source.len)?;
-        self.storage.copy_from(self.start * size_of::<T>(), source.storage, source.byte_range())
+        self.memory.copy_from(self.start * size_of::<T>(), source.memory, source.byte_range())
     }
 
     /// Overwrites every element with `value`. Does not wait.
@@ -295,12 +292,12 @@ impl<'a, T: DType> ViewMut<'a, T> {
         let start = self.start * size_of::<T>();
         let value = [value];
         match *as_bytes(&value) {
-            [a] => self.storage.fill(start, 1, a.into(), self.len),
-            [a, b] => self.storage.fill(start, 2, u16::from_ne_bytes([a, b]).into(), self.len),
-            [a, b, c, d] => self.storage.fill(start, 4, u32::from_ne_bytes([a, b, c, d]), self.len),
+            [a] => self.memory.fill(start, 1, a.into(), self.len),
+            [a, b] => self.memory.fill(start, 2, u16::from_ne_bytes([a, b]).into(), self.len),
+            [a, b, c, d] => self.memory.fill(start, 4, u32::from_ne_bytes([a, b, c, d]), self.len),
             // No device fills with eight bytes, unless both halves are the same.
             [a, b, c, d, ref rest @ ..] if *rest == [a, b, c, d] => {
-                self.storage.fill(start, 4, u32::from_ne_bytes([a, b, c, d]), self.len * 2)
+                self.memory.fill(start, 4, u32::from_ne_bytes([a, b, c, d]), self.len * 2)
             }
             _ => self.fill_by_doubling(value[0]),
         }
@@ -312,12 +309,12 @@ impl<'a, T: DType> ViewMut<'a, T> {
         let size = size_of::<T>();
         let start = self.start * size;
         let first = vec![value; self.len.min(FIRST)];
-        self.storage.begin_set(&self.as_view().byte_range())?;
-        self.storage.write(start, as_bytes(&first))?;
+        self.memory.begin_set(&self.as_view().byte_range())?;
+        self.memory.write(start, as_bytes(&first))?;
         let mut filled = first.len();
         while filled < self.len {
             let count = filled.min(self.len - filled);
-            self.storage.copy_from(start + filled * size, self.storage, start..start + count * size)?;
+            self.memory.copy_from(start + filled * size, self.memory, start..start + count * size)?;
             filled += count;
         }
         Ok(())
@@ -337,8 +334,8 @@ impl<'a, T: DType> ViewMut<'a, T> {
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_write(&mut self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         capture::refuse("a launch by hand")?;
-        self.storage.begin_write(stream)?;
-        self.storage.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
+        self.memory.begin_write(stream)?;
+        self.memory.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
         Ok(self.raw())
     }
 }
@@ -385,7 +382,7 @@ impl<'a, T: DType> From<&'a ViewMut<'_, T>> for View<'a, T> {
 impl<'a, T: DType> From<ViewMut<'a, T>> for View<'a, T> {
     #[inline]
     fn from(view: ViewMut<'a, T>) -> Self {
-        View { storage: view.storage, start: view.start, len: view.len, elements: PhantomData }
+        View { memory: view.memory, start: view.start, len: view.len, elements: PhantomData }
     }
 }
 

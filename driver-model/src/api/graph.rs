@@ -1,13 +1,17 @@
 //! Graphs.
 
 use super::{driver, get, list, put, put_if};
-use crate::model::{Action, Grid, KernelWork, Model};
+use crate::model::{Action, Grid, HostFunction, KernelWork, Model};
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraphExecUpdateResultInfo, CUresult as Code};
-use std::ffi::{c_uint, c_ulonglong};
+use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 
 /// Of `CUgraphExecUpdateResult`.
 const TOPOLOGY_CHANGED: u32 = 2;
+/// Of `CUuserObject_flags`, which must be given.
+const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// Of `CUuserObjectRetain_flags`.
+const MOVE: c_uint = 1;
 
 impl Model {
     fn kernel_of_node(&mut self, params: *const CUDA_KERNEL_NODE_PARAMS) -> Result<KernelWork, Code> {
@@ -32,6 +36,31 @@ driver! {
         }
         let created = model.create_graph();
         put(graph, created)
+    }
+
+    Context fn cuUserObjectCreate(
+        model,
+        note,
+        object: *mut usize,
+        data: *mut c_void,
+        destroy: Option<HostFunction>,
+        references: c_uint,
+        flags: c_uint,
+    ) {
+        let destroy = destroy.ok_or(Code::CUDA_ERROR_INVALID_VALUE)?;
+        if flags != NO_DESTRUCTOR_SYNC || references == 0 {
+            return Err(Code::CUDA_ERROR_INVALID_VALUE);
+        }
+        let created = model.create_object(destroy, data.expose_provenance(), references);
+        put(object, created)
+    }
+
+    Context fn cuGraphRetainUserObject(model, note, graph: usize, object: usize, count: c_uint, flags: c_uint) {
+        if count != 1 || flags > MOVE {
+            model.violate("the model has graphs that keep an object once");
+            return Err(Code::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        model.keep_object(graph, object, flags == MOVE)
     }
 
     Driver fn cuGraphDestroy(model, note, graph: usize) {
@@ -80,7 +109,7 @@ driver! {
             Action::Copy { .. } => 1,
             Action::Fill { .. } => 2,
             Action::Call(..) => 3,
-            Action::Marker => 5,
+            Action::Marker | Action::Keep(_) => 5,
             Action::Born(_) => 10,
             Action::Dies(_) => 11,
         };

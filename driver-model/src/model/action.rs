@@ -9,6 +9,19 @@ use std::sync::Arc;
 /// A function of the host in a stream.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
+/// What a graph keeps for somebody, until nothing of it is left.
+pub(crate) struct UserObject {
+    pub(crate) destroy: HostFunction,
+    pub(crate) data: usize,
+}
+
+impl Drop for UserObject {
+    fn drop(&mut self) {
+        // SAFETY: whoever has made the object vouches for it.
+        unsafe { (self.destroy)(std::ptr::with_exposed_provenance_mut(self.data)) };
+    }
+}
+
 /// Where a copy reads or writes.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
@@ -36,6 +49,8 @@ pub(crate) struct KernelWork {
 pub(crate) enum Action {
     /// A point in a stream.
     Marker,
+    /// The end of a launch of a graph, which keeps these until then.
+    Keep(#[expect(dead_code, reason = "they are kept, and then dropped")] Vec<Arc<UserObject>>),
     /// Programs of a kernel.
     Kernel(Arc<KernelWork>),
     /// A copy of so many bytes.
@@ -54,7 +69,7 @@ impl Action {
     /// Does it. The error says what has been done wrong.
     pub(crate) fn run(&self, point: &Arc<Point>, space: &mut Space, seed: u64) -> Result<(), String> {
         match self {
-            Action::Marker => Ok(()),
+            Action::Marker | Action::Keep(_) => Ok(()),
             Action::Kernel(kernel) => kernel.run(point, space, seed),
             Action::Copy { to, from, bytes } => copy(point, space, to, from, *bytes),
             Action::Fill { address, size, pattern, count } => {

@@ -2,7 +2,7 @@
 
 use super::capture::Target;
 use super::work::Point;
-use super::{Action, Code, KernelWork, Model, Outcome};
+use super::{Action, Code, HostFunction, KernelWork, Model, Outcome, UserObject};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -18,11 +18,13 @@ struct Node {
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
+    objects: Vec<Arc<UserObject>>,
 }
 
 /// A graph that can be launched.
 pub(super) struct Exec {
     nodes: Vec<Node>,
+    objects: Vec<Arc<UserObject>>,
     /// The end of the last launch, which the next one follows.
     last: Option<Arc<Point>>,
 }
@@ -104,9 +106,10 @@ impl Model {
 
     /// Makes a graph that can be launched of what a graph is now.
     pub(crate) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
-        let nodes = self.graph(graph)?.nodes.clone();
+        let graph = self.graph(graph)?;
+        let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
         let handle = self.new_handle();
-        self.execs.insert(handle, Exec { nodes, last: None });
+        self.execs.insert(handle, Exec { nodes, objects, last: None });
         Ok(handle)
     }
 
@@ -114,6 +117,26 @@ impl Model {
         self.exec(handle)?;
         self.execs.remove(&handle);
         self.gone.insert(handle);
+        Ok(())
+    }
+
+    /// Makes an object that graphs can keep, with so many references.
+    pub(crate) fn create_object(&mut self, destroy: HostFunction, data: usize, references: u32) -> usize {
+        let handle = self.new_handle();
+        self.objects.insert(handle, (Arc::new(UserObject { destroy, data }), references));
+        handle
+    }
+
+    /// Lets a graph keep an object, for which one of its maker's references may be given up.
+    pub(crate) fn keep_object(&mut self, graph: usize, object: usize, moves: bool) -> Outcome {
+        self.graph(graph)?;
+        let (kept, references) = self.objects.get_mut(&object).ok_or(Code::CUDA_ERROR_INVALID_HANDLE)?;
+        let kept = kept.clone();
+        *references -= u32::from(moves);
+        if *references == 0 {
+            self.objects.remove(&object);
+        }
+        self.graph(graph)?.objects.push(kept);
         Ok(())
     }
 
@@ -175,7 +198,8 @@ impl Model {
             points.push(self.work.submit(call, line, &after, node.action.clone()));
         }
         before.extend(points);
-        let end = self.enqueue_after(call, own, &before, Action::Marker);
+        let kept = self.execs[&handle].objects.clone();
+        let end = self.enqueue_after(call, own, &before, Action::Keep(kept));
         let line = self.streams[&own].line;
         ends.keys().filter(|used| **used != line).for_each(|used| self.work.free_line(*used));
         self.exec(handle)?.last = Some(end);

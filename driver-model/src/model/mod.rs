@@ -14,7 +14,7 @@ mod stream;
 mod trace;
 mod work;
 
-pub(crate) use action::{Action, End, HostFunction, KernelWork};
+pub(crate) use action::{Action, End, HostFunction, KernelWork, UserObject};
 pub(crate) use capture::{CaptureInfo, Mode, exchange_mode};
 pub(crate) use code::{Function, Refusal, machine_code, ptx_of};
 pub(crate) use launch::Grid;
@@ -59,6 +59,8 @@ pub(crate) struct Model {
     modules: HashMap<usize, Vec<usize>>,
     graphs: HashMap<usize, graph::Graph>,
     execs: HashMap<usize, graph::Exec>,
+    /// Those that whoever has made them still holds, and how many references.
+    objects: HashMap<usize, (Arc<UserObject>, u32)>,
     captures: HashMap<usize, capture::Capture>,
     pub(crate) links: HashMap<usize, Vec<u8>>,
     pub(crate) link_texts: HashMap<usize, String>,
@@ -192,6 +194,7 @@ impl Model {
             modules: HashMap::new(),
             graphs: HashMap::new(),
             execs: HashMap::new(),
+            objects: HashMap::new(),
             captures: HashMap::new(),
             links: HashMap::new(),
             link_texts: HashMap::new(),

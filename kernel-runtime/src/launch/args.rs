@@ -11,9 +11,10 @@
 use super::key::Digest;
 use super::scalar::ScalarValue;
 use super::spec::{ParamSpec, buffer_unit, scalar_unit};
+use crate::borrowed::Memory;
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::capture::Recording;
 use crate::ledger::{Ledger, LogPosition, Touch, Use};
 use crate::replay_gate::{self, Entered};
@@ -49,8 +50,8 @@ pub trait PtrMutArg<'a, T: DType> {
 /// A borrowed buffer without its type. Made by the implementations of [`PtrArg`].
 #[derive(Clone, Copy)]
 pub struct BufferArg<'a> {
-    storage: &'a Arc<Storage>,
-    /// Where it starts in the storage, in bytes.
+    memory: Memory<'a>,
+    /// Where it starts in the memory, in bytes.
     start: usize,
     /// Elements.
     len: usize,
@@ -63,8 +64,8 @@ pub struct BufferArgMut<'a>(BufferArg<'a>);
 impl<'a> BufferArg<'a> {
     #[inline]
     fn new<T: DType>(view: View<'a, T>) -> Self {
-        let (storage, start, len) = view.into_parts();
-        BufferArg { storage, start: start * size_of::<T>(), len, element: T::ELEMENT }
+        let (memory, start, len) = view.into_parts();
+        BufferArg { memory, start: start * size_of::<T>(), len, element: T::ELEMENT }
     }
 
     /// Elements.
@@ -76,7 +77,7 @@ impl<'a> BufferArg<'a> {
     /// Where the first element is.
     #[inline]
     pub(crate) fn address(&self) -> Address {
-        self.storage.address(self.start)
+        self.memory.address(self.start)
     }
 }
 
@@ -181,8 +182,8 @@ pub(super) struct Arg<'a> {
     /// The bits of a scalar, or the address of the first element. Then what conditions on a launch
     /// may speak of: the elements of a buffer, the bits of an integer. Code takes parameters from here.
     words: [u64; 2],
-    /// The memory of a buffer.
-    storage: Option<&'a Arc<Storage>>,
+    /// Where a buffer is.
+    memory: Option<Memory<'a>>,
     /// The descriptor of a tensor.
     tensor: Option<&'a Inner<'a>>,
     /// Where a buffer starts in it, in bytes.
@@ -225,10 +226,10 @@ impl<'a> Arg<'a> {
     }
 
     #[inline(always)]
-    fn buffer(kind: ArgKind, BufferArg { storage, start, len, element }: BufferArg<'a>) -> Self {
-        let (address, len) = (storage.address(start).get(), len as u64);
+    fn buffer(kind: ArgKind, BufferArg { memory, start, len, element }: BufferArg<'a>) -> Self {
+        let (address, len) = (memory.address(start).get(), len as u64);
         let unit = buffer_unit(element, kind.is_written(), address, len);
-        Arg { words: [address, len], storage: Some(storage), tensor: None, start, unit, kind, element }
+        Arg { words: [address, len], memory: Some(memory), tensor: None, start, unit, kind, element }
     }
 
     #[inline(always)]
@@ -252,7 +253,7 @@ impl<'a> Arg<'a> {
 
     #[inline(always)]
     fn value(words: [u64; 2], kind: ArgKind, element: ElementType, unit: u16) -> Self {
-        Arg { words, storage: None, tensor: None, start: 0, unit, kind, element }
+        Arg { words, memory: None, tensor: None, start: 0, unit, kind, element }
     }
 
     #[inline]
@@ -341,13 +342,13 @@ impl<'a> Arg<'a> {
     /// Where a buffer is, and how many elements it has.
     #[inline]
     pub(super) fn as_buffer(&self) -> Option<(Address, usize)> {
-        self.storage.map(|storage| (storage.address(self.start), self.len()))
+        self.memory.map(|memory| (memory.address(self.start), self.len()))
     }
 
     /// A buffer as it was passed.
     pub(super) fn buffer_arg(&self) -> Option<BufferArg<'a>> {
-        let (storage, start, len) = (self.storage?, self.start, self.len());
-        Some(BufferArg { storage, start, len, element: self.element })
+        let (memory, start, len) = (self.memory?, self.start, self.len());
+        Some(BufferArg { memory, start, len, element: self.element })
     }
 
     #[inline]
@@ -363,19 +364,19 @@ impl<'a> Arg<'a> {
 
     /// The bytes of a buffer; none of a scalar.
     pub(super) fn bytes(&self) -> usize {
-        if self.storage.is_some() { self.range().len() } else { 0 }
+        if self.memory.is_some() { self.range().len() } else { 0 }
     }
 
     /// The memory of a buffer that the launch writes, and which of its bytes.
-    pub(super) fn written(&self) -> Option<(&'a Arc<Storage>, Range<usize>, ElementType)> {
-        self.storage.filter(|_| self.kind.is_written()).map(|storage| (storage, self.range(), self.element))
+    pub(super) fn written(&self) -> Option<(Memory<'a>, Range<usize>, ElementType)> {
+        self.memory.filter(|_| self.kind.is_written()).map(|memory| (memory, self.range(), self.element))
     }
 
     /// Whether it can be used on `stream`.
     #[inline]
     pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
-        match self.storage {
-            Some(storage) => stream.check_context(storage.device().context()),
+        match self.memory {
+            Some(memory) => stream.check_context(memory.device().context()),
             None => Ok(()),
         }
     }
@@ -384,46 +385,66 @@ impl<'a> Arg<'a> {
     /// [`Arg::check_device`].
     #[inline]
     pub(super) fn prepare(&self, stream: &Stream) -> Result<()> {
-        match self.storage {
-            Some(storage) if self.kind.is_written() => storage.begin_write_here(stream),
-            Some(storage) => storage.begin_read_here(stream),
+        match self.memory {
+            Some(memory) if self.kind.is_written() => memory.begin_write_here(stream),
+            Some(memory) => memory.begin_read_here(stream),
             None => Ok(()),
         }
     }
 
     /// Whether neither [`Arg::prepare`] nor the check of the device has anything to do: all uses of the buffer so far
-    /// were on the stream with this key, and no graph uses it.
+    /// were on the stream with this key, and no graph uses it; or it is memory of somebody else in this context.
     #[inline]
-    pub(super) fn is_at_once(&self, stream_key: u64) -> bool {
-        self.storage.is_none_or(|storage| storage.is_at_once(stream_key))
+    pub(super) fn is_at_once(&self, stream_key: u64, context_number: u64) -> bool {
+        self.memory.is_none_or(|memory| memory.is_at_once(stream_key, context_number))
     }
 
     /// The use of a buffer as the ledger takes it; `loads` says whether the kernel loads from it.
     #[inline]
     pub(super) fn used(&self, loads: bool) -> Option<Use> {
-        Some(self.storage?.used(self.range(), Touch::of(loads, self.kind.is_written())?))
+        Some(self.own()?.used(self.range(), Touch::of(loads, self.kind.is_written())?))
     }
 
     /// Whether what the buffer holds may depend on a launch that has failed, or may yet prove to have.
     #[inline]
     pub(super) fn is_suspect(&self, ledger: &Ledger) -> bool {
-        self.storage.is_some_and(|storage| storage.is_suspect(ledger))
+        self.own().is_some_and(|storage| storage.is_suspect(ledger))
     }
 
     /// The operation at this place of the ledger writes the buffer, if any does.
     #[inline]
     pub(super) fn set_suspect(&self, place: LogPosition) {
-        if let Some(storage) = self.storage
+        if let Some(storage) = self.own()
             && self.kind.is_written()
         {
             storage.set_suspect(place, self.range().len());
         }
     }
 
+    /// The memory of a buffer that is ours.
+    #[inline]
+    fn own(&self) -> Option<&'a Arc<Storage>> {
+        self.memory.and_then(|memory| memory.own())
+    }
+
     /// Notes the use of a buffer by the launch that is recorded next, and whether that loads from it.
-    pub(super) fn note(&self, recording: &mut Recording, loads: bool) {
-        if let Some(storage) = self.storage {
-            recording.add_use(storage, self.range(), loads, self.kind.is_written());
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for memory of somebody else, which a graph cannot keep.
+    pub(super) fn note(&self, recording: &mut Recording, loads: bool) -> Result<()> {
+        match self.memory {
+            Some(Memory::Own(storage)) => {
+                recording.add_use(storage, self.range(), loads, self.kind.is_written());
+                Ok(())
+            }
+            Some(Memory::Borrowed(_)) => Err(Error::Unsupported {
+                what: "recording a launch on borrowed memory".into(),
+                reason: "a graph keeps the memory of its launches, and this belongs to somebody else; copy it to a buffer, or \
+                         let its owner capture the stream"
+                    .into(),
+            }),
+            None => Ok(()),
         }
     }
 }
@@ -431,11 +452,11 @@ impl<'a> Arg<'a> {
 /// Enters the gates of all buffers, from before [`Arg::prepare`] until the launch is in the stream.
 #[inline]
 pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    let mut gates = args.iter().filter_map(|arg| Some(arg.storage?.gate()));
+    let mut gates = args.iter().filter_map(|arg| arg.memory?.gate());
     if gates.any(|gate| gate.is_shut()) { enter_shut(args) } else { Entered::new() }
 }
 
 #[cold]
 fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    replay_gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
+    replay_gate::enter(args.iter().filter_map(|arg| arg.memory?.gate()))
 }

@@ -2,9 +2,10 @@
 //! candidate left it, so that others can be compared.
 
 use super::args::Arg;
+use crate::borrowed::Memory;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
-use crate::storage::{Fill, Storage};
+use crate::storage::Storage;
 use kernel_core::ir::Literal;
 use kernel_core::num;
 use std::ops::Range;
@@ -28,19 +29,19 @@ pub(crate) struct Outputs {
 
 /// One output as it was.
 struct Kept {
-    contents: Storage,
+    contents: Arc<Storage>,
     bytes: usize,
 }
 
 /// A buffer that a launch writes.
 struct Written<'a> {
-    storage: &'a Arc<Storage>,
+    memory: Memory<'a>,
     range: Range<usize>,
     element: ElementType,
 }
 
 fn written<'a>(args: &[Arg<'a>]) -> Vec<Written<'a>> {
-    let of = |arg: &Arg<'a>| arg.written().map(|(storage, range, element)| Written { storage, range, element });
+    let of = |arg: &Arg<'a>| arg.written().map(|(memory, range, element)| Written { memory, range, element });
     args.iter().filter_map(of).collect()
 }
 
@@ -75,7 +76,7 @@ impl Outputs {
             });
         }
         for (written, kept) in written.iter().zip(kept) {
-            written.storage.copy_from(written.range.start, &kept.contents, 0..kept.bytes)?;
+            written.memory.copy_from(written.range.start, Memory::Own(&kept.contents), 0..kept.bytes)?;
         }
         Ok(())
     }
@@ -102,9 +103,7 @@ impl Outputs {
 
 impl Kept {
     fn of(written: &Written<'_>) -> Result<Kept> {
-        let (device, bytes) = (written.storage.device(), written.range.len());
-        let contents = Storage::new(device, device.default_stream(), bytes, 1, Fill::Later)?;
-        contents.copy_from(0, written.storage, written.range.clone())?;
+        let (contents, bytes) = (Arc::new(written.memory.copy(written.range.clone())?), written.range.len());
         Ok(Kept { contents, bytes })
     }
 }
@@ -129,7 +128,7 @@ impl Written<'_> {
     fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
         // SAFETY: the range is inside the buffer, the vector has its length.
-        unsafe { self.storage.read(range, bytes.as_mut_ptr())? };
+        unsafe { self.memory.read(range, bytes.as_mut_ptr())? };
         Ok(bytes)
     }
 }

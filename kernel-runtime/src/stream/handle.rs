@@ -1,5 +1,6 @@
 //! The record of a launch, until it is launched.
 
+use super::captured::CapturedLaunch;
 use super::{Stream, Work, lock};
 use crate::ledger::{Done, LogPosition};
 use crate::report_slot::LaunchId;
@@ -15,7 +16,7 @@ pub struct RecordHandle<'s> {
     address: u64,
     /// Where the ledger has it; zero if it may be there several times.
     place: LogPosition,
-    /// What tells the ring that the launch was made. `None` on the CPU.
+    /// What tells the ring that the launch was made. `None` on the CPU, and in a capture.
     launched: Option<&'s AtomicBool>,
 }
 
@@ -32,6 +33,12 @@ impl<'s> RecordHandle<'s> {
         // SAFETY: the ring, which keeps the flag, lives as long as the stream.
         let launched = Some(unsafe { launched.as_ref() });
         RecordHandle { stream, launch, address, launched, place }
+    }
+
+    /// A launch that somebody else captures. How it ends is for those who ask the stream.
+    pub(super) fn captured(stream: &'s Stream, launch: CapturedLaunch) -> Self {
+        let CapturedLaunch { launch, address } = launch;
+        RecordHandle { stream, launch, address, launched: None, place: 0 }
     }
 
     /// The number of the launch.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 impl StreamInner {
     pub(super) fn finish(&self) -> Result<()> {
-        let Work::Cuda { queue, ring } = &self.work else {
+        let Work::Cuda { queue, ring, captured } = &self.work else {
             return Ok(());
         };
         let order = lock(ring).snapshot();
@@ -19,6 +19,7 @@ impl StreamInner {
         let mut done = Collect::new(self);
         lock(ring).complete(order, &mut |ended| done.add(ended));
         drop(done);
+        captured.collect(self.id, self.ledger);
         for (replays, graph) in graphs {
             let mut done = Collect::new(self);
             let ended = graph.complete(replays, &mut |launch, error| done.locked().push_error(self.id, launch, error));
@@ -49,7 +50,8 @@ impl StreamInner {
 
     /// Looks at the records of launches that are known to be complete, without waiting for anything.
     pub(crate) fn poll(&self) {
-        let Work::Cuda { queue, ring } = &self.work else { return };
+        let Work::Cuda { queue, ring, captured } = &self.work else { return };
+        captured.collect(self.id, self.ledger);
         // Whoever holds the lock looks at them too, and may be waiting.
         let Ok(mut ring) = ring.try_lock() else { return };
         let mut done = Collect::new(self);
@@ -89,7 +91,7 @@ impl<'s> Collect<'s> {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        if let Work::Cuda { queue, ring } = &self.work {
+        if let Work::Cuda { queue, ring, .. } = &self.work {
             // The records must not be freed while a kernel may write to them. When waiting fails, the
             // context is broken and no kernel runs in it any more.
             let is_in_use = lock(ring).is_in_use();

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod captured;
 mod handle;
 mod inner;
 mod queue;
@@ -34,14 +35,16 @@ use crate::ledger::Use;
 use crate::ledger::{Done, End, Ledger};
 use crate::report_slot::{LaunchId, ReportSource};
 use crate::ring::Ring;
+use captured::{Captured, CapturedLaunch};
 use cudarc::driver::CudaStream;
 pub use handle::RecordHandle;
 use inner::Collect;
+use queue::CudaQueue;
+pub(crate) use queue::PER_THREAD_HANDLE;
 pub(crate) use queue::StreamHandle;
-use queue::{CudaQueue, PER_THREAD_HANDLE};
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A queue of work on a device. Clones are the same stream.
@@ -61,12 +64,22 @@ pub(crate) struct StreamInner {
 #[allow(clippy::large_enum_variant, reason = "there is one per stream, behind a pointer")]
 enum Work {
     Immediate,
-    Cuda { queue: CudaQueue, ring: Mutex<Ring<CudaQueue>> },
+    Cuda { queue: CudaQueue, ring: Mutex<Ring<CudaQueue>>, captured: Captured },
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half-done by a panic under these locks, and errors must still be found.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The record of a launch that is given to a stream next, if somebody else captures that.
+#[inline]
+fn captured_launch(
+    queue: &CudaQueue,
+    captured: &Captured,
+    source: &Arc<dyn ReportSource>,
+) -> Result<Option<CapturedLaunch>> {
+    if queue.is_foreign { captured.acquire(&queue.memory, queue.stream.cu_stream(), source) } else { Ok(None) }
 }
 
 fn next_id() -> u64 {
@@ -79,17 +92,26 @@ impl Stream {
         Self::with_work(context, Work::Immediate)
     }
 
-    /// Wraps a stream of cudarc, of the context `memory`, which is that of `context`.
-    pub(crate) fn cuda(context: Arc<Context>, memory: Arc<CudaMemory>, stream: Arc<CudaStream>) -> Self {
+    /// Wraps a stream of cudarc, of the context `memory`, which is that of `context`. `is_foreign` if somebody else uses it
+    /// besides.
+    pub(crate) fn cuda(
+        context: Arc<Context>,
+        memory: Arc<CudaMemory>,
+        stream: Arc<CudaStream>,
+        is_foreign: bool,
+    ) -> Self {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
         let queue = CudaQueue {
             handle: StreamHandle::new(stream.cu_stream()),
             per_thread,
+            is_foreign,
+            home: std::thread::current().id(),
+            strayed: AtomicBool::new(false),
             memory,
             stream,
             join: Mutex::new(None),
         };
-        Self::with_work(context, Work::Cuda { queue, ring: Mutex::new(Ring::new()) })
+        Self::with_work(context, Work::Cuda { queue, ring: Mutex::new(Ring::new()), captured: Captured::default() })
     }
 
     fn with_work(context: Arc<Context>, work: Work) -> Self {
@@ -194,11 +216,15 @@ impl Stream {
         capture::refuse("a launch by hand")?;
         let handle = match &self.0.work {
             Work::Immediate => RecordHandle::without_record(self),
-            Work::Cuda { queue, ring } => {
-                let mut done = Collect::new(&self.0);
-                let acquired = lock(ring).acquire(queue, source, &mut |ended| done.add(ended))?;
-                RecordHandle::new(self, acquired, 0)
-            }
+            Work::Cuda { queue, ring, captured } => match captured_launch(queue, captured, &source)? {
+                Some(launch) => RecordHandle::captured(self, launch),
+                None => {
+                    queue.note_thread();
+                    let mut done = Collect::new(&self.0);
+                    let acquired = lock(ring).acquire(queue, source, &mut |ended| done.add(ended))?;
+                    RecordHandle::new(self, acquired, 0)
+                }
+            },
         };
         self.0.ledger.lock().begin_by_hand(handle.id(), End::Recorded);
         Ok(handle)
@@ -212,7 +238,13 @@ impl Stream {
         source: Arc<dyn ReportSource>,
         uses: impl ExactSizeIterator<Item = Option<Use>>,
     ) -> Result<RecordHandle<'_>> {
-        let Work::Cuda { queue, ring } = &self.0.work else { return Ok(RecordHandle::without_record(self)) };
+        let Work::Cuda { queue, ring, captured } = &self.0.work else {
+            return Ok(RecordHandle::without_record(self));
+        };
+        if let Some(launch) = captured_launch(queue, captured, &source)? {
+            return Ok(RecordHandle::captured(self, launch));
+        }
+        queue.note_thread();
         let mut done = Collect::new(&self.0);
         let mut ring = lock(ring);
         let acquired = ring.acquire(queue, source, &mut |ended| done.add(ended))?;
@@ -249,6 +281,12 @@ impl Stream {
     /// Takes the oldest known error of a launch on this stream, without waiting for anything.
     pub fn take_oldest_error(&self) -> Option<Error> {
         self.0.ledger.lock().take_oldest(&[self.0.id])
+    }
+
+    /// As `take_oldest_error`, after looking at which launches are over.
+    pub(crate) fn poll_error(&self) -> Option<Error> {
+        self.0.poll();
+        self.take_oldest_error()
     }
 
     /// Waits until everything is done and collects the errors of launches, but takes none.

@@ -1,16 +1,18 @@
 //! A CUDA stream as the ring of its records and the tracking of buffers see it.
 
 use crate::context::CudaMemory;
-use crate::driver::{MappedMemory, RawEvent, Timing, wrap};
+use crate::driver::{self, CaptureMode, MappedMemory, RawEvent, Timing, wrap};
 use crate::error::{Error, Result};
 use crate::report_slot::LaunchRecord;
 use crate::ring::Queue;
-use cudarc::driver::{CudaStream, result as cu};
+use cudarc::driver::{CudaStream, result as cu, sys};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 /// The handle value that means "the default stream of whichever thread calls".
-pub(super) const PER_THREAD_HANDLE: usize = 2;
+pub(crate) const PER_THREAD_HANDLE: usize = 2;
 
 /// The driver's name of a stream.
 #[derive(Clone, Copy)]
@@ -44,11 +46,42 @@ pub(crate) struct CudaQueue {
     /// The driver's name of `stream`.
     pub(super) handle: StreamHandle,
     pub(super) per_thread: bool,
+    /// Whether somebody else may capture the stream.
+    pub(super) is_foreign: bool,
+    /// Of a stream that is another one on each thread: the thread that it was made on.
+    pub(super) home: ThreadId,
+    /// Whether another thread has launched on it, on a stream that nobody can name from here.
+    pub(super) strayed: AtomicBool,
     pub(super) memory: Arc<CudaMemory>,
     pub(super) stream: Arc<CudaStream>,
     /// Made once and recorded anew whenever another stream has to wait for this one. A wait
     /// stands for what the event covered when the wait was made, or for more.
     pub(super) join: Mutex<Option<RawEvent>>,
+}
+
+impl CudaQueue {
+    /// Whether events and waits of this thread cover everything that the stream was given.
+    fn is_covered(&self) -> bool {
+        !self.per_thread || (self.home == std::thread::current().id() && !self.strayed.load(Ordering::Acquire))
+    }
+
+    /// This thread launches on the stream next.
+    #[inline]
+    pub(super) fn note_thread(&self) {
+        if self.per_thread && self.home != std::thread::current().id() {
+            self.strayed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether somebody else captures the stream.
+    pub(super) fn is_captured(&self) -> Result<bool> {
+        if !self.is_foreign {
+            return Ok(false);
+        }
+        self.memory.bind()?;
+        // SAFETY: the stream is alive, its context is current.
+        unsafe { driver::is_captured(self.stream.cu_stream()) }
+    }
 }
 
 impl Queue for CudaQueue {
@@ -57,6 +90,7 @@ impl Queue for CudaQueue {
 
     fn allocate(&self, records: usize) -> Result<(MappedMemory, NonNull<LaunchRecord>, u64)> {
         self.memory.bind()?;
+        let _mode = CaptureMode::relaxed();
         let memory = MappedMemory::new(records * size_of::<LaunchRecord>())?;
         let host = NonNull::new(memory.host().cast()).ok_or_else(|| Error::Unsupported {
             what: "reporting errors of kernels".into(),
@@ -68,10 +102,14 @@ impl Queue for CudaQueue {
 
     fn mark(&self) -> Result<Option<RawEvent>> {
         // An event covers the calling thread's stream only.
-        if self.per_thread {
+        if !self.is_covered() {
             return Ok(None);
         }
         self.memory.bind()?;
+        // What is recorded in a capture is nothing that could be waited for.
+        if self.is_captured()? {
+            return Ok(None);
+        }
         let event = RawEvent::new(Timing::Off)?;
         // SAFETY: the stream is alive, its context is current.
         unsafe { event.record(self.stream.cu_stream())? };
@@ -80,19 +118,40 @@ impl Queue for CudaQueue {
 
     fn is_reached(&self, mark: &RawEvent) -> Result<bool> {
         self.memory.bind()?;
+        let _mode = CaptureMode::relaxed();
         mark.is_complete()
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        if !self.is_covered() || self.is_captured()? {
+            return Ok(false);
+        }
+        self.memory.bind()?;
+        let _mode = CaptureMode::relaxed();
+        // SAFETY: the stream is alive, its context is current.
+        match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => code.result().map(|()| true).map_err(wrap("cuStreamQuery")),
+        }
     }
 
     fn wait_mark(&self, mark: &RawEvent) -> Result<()> {
         self.memory.bind()?;
+        let _mode = CaptureMode::relaxed();
         mark.synchronize()
     }
 
     fn wait_all(&self) -> Result<()> {
-        if self.per_thread {
+        if !self.is_covered() {
             return self.memory.synchronize();
         }
         self.memory.bind()?;
+        if self.is_captured()? {
+            return Err(Error::Unsupported {
+                what: "waiting for a stream that is being captured".into(),
+                reason: "nothing of it runs before its graph does; wait when the capture has ended".into(),
+            });
+        }
         // SAFETY: the stream is alive.
         unsafe { cu::stream::synchronize(self.stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
     }

@@ -62,7 +62,7 @@ pub(super) fn launch(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Resu
     if capture::is_active() {
         return capture::record(dispatch.stream, |recording| {
             for (index, arg) in call.args.iter().enumerate() {
-                arg.note(recording, variant.loads.loads_from(index));
+                arg.note(recording, variant.loads.loads_from(index))?;
             }
             recording.add_host_launch(Box::new(launch))
         });

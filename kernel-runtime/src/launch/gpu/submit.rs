@@ -107,7 +107,8 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
     let stream = dispatch.stream;
     let Some(handle) = stream.handle() else { return Err(no_handle(dispatch)) };
     let key = stream.key();
-    let _entered = match args.iter().all(|arg| arg.is_at_once(key)) {
+    let context = dispatch.device.context_number();
+    let _entered = match args.iter().all(|arg| arg.is_at_once(key, context)) {
         true => None,
         false => Some(prepare(call, stream)?),
     };
@@ -226,7 +227,7 @@ pub(super) fn record(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
     call.check_buffers(dispatch.stream)?;
     capture::record(dispatch.stream, |recording| {
         for (index, arg) in call.args.iter().enumerate() {
-            arg.note(recording, ready.variant.loads.loads_from(index));
+            arg.note(recording, ready.variant.loads.loads_from(index))?;
         }
         recording.add_kernel(ready.variant.reports.is_some(), |graph, launch| {
             let report_slot = match &ready.variant.reports {

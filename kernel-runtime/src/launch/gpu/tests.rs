@@ -258,7 +258,7 @@ fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
         let key = device.default_stream().key();
         let ledger = device.default_stream().ledger();
         assert!(!variant.loads.reads_suspect(args, ledger), "nothing has failed");
-        assert!(args.iter().all(|arg| arg.is_at_once(key)), "all uses are on one stream");
+        assert!(args.iter().all(|arg| arg.is_at_once(key, device.context_number())), "all uses are on one stream");
         invocation.recycle();
         Ok(holds)
     };

@@ -1,0 +1,214 @@
+//! The memory of a view: a buffer's, or somebody else's.
+//!
+//! Memory of somebody else is borrowed for as long as a view of it lives. Nobody frees it, claims it, tracks its uses or
+//! waits for them: a launch on it costs what the launch costs. Whoever borrows it orders all uses, and keeps it until the
+//! work that uses it is done.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::capture;
+use crate::ledger::Touch;
+use crate::replay_gate::{self, Gate};
+use crate::report_slot::LaunchId;
+use crate::storage::{Address, Fill, Storage};
+use crate::stream::Stream;
+use crate::transfer;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where the elements of a view are.
+#[derive(Clone, Copy)]
+pub(crate) enum Memory<'a> {
+    /// In a buffer.
+    Own(&'a Arc<Storage>),
+    /// In memory of somebody else.
+    Borrowed(Borrowed<'a>),
+}
+
+/// Memory of somebody else.
+#[derive(Clone, Copy)]
+pub(crate) struct Borrowed<'a> {
+    device: &'a Device,
+    address: Address,
+}
+
+impl<'a> Borrowed<'a> {
+    /// Memory of this device's context, or of the host if that is the CPU.
+    #[inline]
+    pub(crate) fn new(device: &'a Device, address: Address) -> Self {
+        Borrowed { device, address }
+    }
+
+    /// As [`Storage::read`]; the errors are those of launches on the device's default stream.
+    unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
+        capture::refuse("reading borrowed memory")?;
+        let stream = self.device.default_stream();
+        // SAFETY: promised by the caller, and by whoever borrowed the memory.
+        unsafe { transfer::read(self.address.add(range.start), to, range.len(), stream, || ())? };
+        stream.take_oldest_error().map_or(Ok(()), Err)
+    }
+}
+
+impl<'a> Memory<'a> {
+    #[inline]
+    pub(crate) fn device(&self) -> &'a Device {
+        match self {
+            Memory::Own(storage) => storage.device(),
+            Memory::Borrowed(borrowed) => borrowed.device,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn address(&self, offset: usize) -> Address {
+        match self {
+            Memory::Own(storage) => storage.address(offset),
+            Memory::Borrowed(borrowed) => borrowed.address.add(offset),
+        }
+    }
+
+    /// The memory of a buffer.
+    #[inline]
+    pub(crate) fn own(&self) -> Option<&'a Arc<Storage>> {
+        match self {
+            Memory::Own(storage) => Some(storage),
+            Memory::Borrowed(_) => None,
+        }
+    }
+
+    /// The stream on which reading waits for nothing.
+    pub(crate) fn home(&self) -> Stream {
+        match self {
+            Memory::Own(storage) => storage.home(),
+            Memory::Borrowed(borrowed) => borrowed.device.default_stream().clone(),
+        }
+    }
+
+    /// What to enter from ordering a use until it is given to a stream.
+    #[inline]
+    pub(crate) fn gate(&self) -> Option<&'a Gate> {
+        self.own().map(|storage| storage.gate())
+    }
+
+    /// Whether nothing has to be done before the memory is used on the stream with this key, of the context with this
+    /// number.
+    #[inline]
+    pub(crate) fn is_at_once(&self, stream_key: u64, context_number: u64) -> bool {
+        match self {
+            Memory::Own(storage) => storage.is_at_once(stream_key),
+            Memory::Borrowed(borrowed) => borrowed.device.context_number() == context_number,
+        }
+    }
+
+    /// Orders a read, which the caller gives to `stream` next.
+    pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
+        stream.check_context(self.device().context())?;
+        self.begin_read_here(stream)
+    }
+
+    /// As `begin_read`, on a stream that has been checked.
+    #[inline]
+    pub(crate) fn begin_read_here(&self, stream: &Stream) -> Result<()> {
+        self.own().map_or(Ok(()), |storage| storage.begin_read_here(stream))
+    }
+
+    /// Orders a write, which the caller gives to `stream` next.
+    pub(crate) fn begin_write(&self, stream: &Stream) -> Result<()> {
+        stream.check_context(self.device().context())?;
+        self.begin_write_here(stream)
+    }
+
+    /// As `begin_write`, on a stream that has been checked.
+    #[inline]
+    pub(crate) fn begin_write_here(&self, stream: &Stream) -> Result<()> {
+        self.own().map_or(Ok(()), |storage| storage.begin_write_here(stream))
+    }
+
+    /// Notes a use of a part by a launch that is made by hand.
+    pub(crate) fn note_by_hand(&self, stream: &Stream, launch: LaunchId, range: Range<usize>, touch: Touch) {
+        if let Memory::Own(storage) = self {
+            storage.note_by_hand(stream, launch, range, touch);
+        }
+    }
+
+    /// Reads bytes to `to`, after the work that writes them; gives the oldest error that concerns them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Storage::read`].
+    pub(crate) unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
+        match self {
+            // SAFETY: promised by the caller.
+            Memory::Own(storage) => unsafe { storage.read(range, to) },
+            // SAFETY: promised by the caller.
+            Memory::Borrowed(borrowed) => unsafe { borrowed.read(range, to) },
+        }
+    }
+
+    /// Overwrites bytes from `start` on with `source`, which has left host memory on return. The caller has exclusive
+    /// access to them, also below.
+    pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
+        match self {
+            Memory::Own(storage) => storage.write(start, source),
+            Memory::Borrowed(borrowed) => {
+                capture::refuse("writing borrowed memory")?;
+                // SAFETY: the range is inside the memory, which whoever borrowed it vouches for.
+                unsafe { transfer::write(borrowed.address.add(start), source, borrowed.device.default_stream()) }
+            }
+        }
+    }
+
+    /// The host sets these bytes next, in several steps.
+    pub(crate) fn begin_set(&self, range: &Range<usize>) -> Result<()> {
+        self.own().map_or(Ok(()), |storage| storage.begin_set(range))
+    }
+
+    /// Copies bytes from other memory of the same device. Both ranges are inside their memory.
+    pub(crate) fn copy_from(&self, start: usize, source: Memory<'_>, range: Range<usize>) -> Result<()> {
+        let (target, source) = match (self, source) {
+            (Memory::Own(target), Memory::Own(source)) => return target.copy_from(start, source, range),
+            (target, source) => (target, source),
+        };
+        if target.device() != source.device() {
+            return Err(Error::WrongDevice {
+                argument: "".into(),
+                actual: source.device().to_string().into(),
+                expected: target.device().to_string().into(),
+            });
+        }
+        if let Memory::Own(target) = target {
+            return target.copy_from_borrowed(start, source.address(range.start), range.len());
+        }
+        capture::refuse("copying to borrowed memory")?;
+        let _entered = replay_gate::enter(source.gate());
+        let stream = target.home();
+        source.begin_read(&stream)?;
+        // SAFETY: both ranges are inside memory of this context. The source is ordered above, if it is a buffer's; else
+        // whoever borrowed it vouches for it, as for the target.
+        unsafe { transfer::copy(target.address(start), source.address(range.start), range.len(), &stream) }
+    }
+
+    /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
+    pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
+        match self {
+            Memory::Own(storage) => storage.fill(start, size, pattern, count),
+            Memory::Borrowed(borrowed) => {
+                capture::refuse("filling borrowed memory")?;
+                let stream = borrowed.device.default_stream();
+                // SAFETY: the elements are inside the memory, which whoever borrowed it vouches for.
+                unsafe { transfer::fill(borrowed.address.add(start), size, pattern, count, stream) }
+            }
+        }
+    }
+
+    /// A copy of bytes in memory of their own.
+    pub(crate) fn copy(&self, range: Range<usize>) -> Result<Storage> {
+        let storage = Storage::new(self.device(), &self.home(), range.len(), 1, Fill::Later)?;
+        match self {
+            Memory::Own(source) => storage.copy_from(0, source, range)?,
+            Memory::Borrowed(source) => {
+                storage.copy_from_borrowed(0, source.address.add(range.start), range.len())?;
+            }
+        }
+        Ok(storage)
+    }
+}

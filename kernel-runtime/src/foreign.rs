@@ -1,0 +1,281 @@
+//! Devices, streams and memory of somebody else: how kernels run inside another framework.
+//!
+//! A framework has a context, a stream and memory, and calls a function that launches kernels. The function asks for a
+//! [`Device`] that stands for the framework's stream, which is found in a cache, and borrows the memory:
+//!
+//! ```
+//! use kernel_runtime::Device;
+//!
+//! # fn main() -> kernel_runtime::Result<()> {
+//! // On a GPU: unsafe { Device::of_stream(ordinal, stream) }, and `borrow` for addresses.
+//! let device = Device::cpu();
+//! let (x, mut out) = (vec![1.0f32; 100], vec![0.0f32; 100]);
+//! let (x, mut out) = (device.borrow_slice(&x)?, device.borrow_slice_mut(&mut out)?);
+//! // scale::<64>(x, &mut out, 2.0).grid(2).launch(&device)?;
+//! assert_eq!((x.len(), out.as_view().len()), (100, 100));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Order** is the framework's: what is launched runs on its stream, behind what it has given to it. Nothing is waited for,
+//! and nobody else's settings are changed.
+//!
+//! **Errors** of kernels come later, as on every GPU. No buffer of ours is read that could tell them, so whoever stands
+//! between asks [`Device::poll_error`] at the next call, which waits for nothing, and [`Device::synchronize`] at the end.
+//!
+//! **Captures.** The framework may be capturing the stream into a CUDA graph. Launches are recorded then, and report what goes
+//! wrong in replays for as long as the graph lives (`stream/captured.rs`).
+
+use crate::borrowed::{Borrowed, Memory};
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::{self, wrap};
+use crate::dtype::{DType, ElementType};
+use crate::error::{Error, Result};
+use crate::storage::Address;
+use crate::stream::PER_THREAD_HANDLE;
+use crate::view::{View, ViewMut};
+use cudarc::driver::{CudaContext, CudaStream, sys};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The handle of a stream that stands for another one on each thread.
+const PER_THREAD: u64 = PER_THREAD_HANDLE as u64;
+
+/// What tells streams apart, as numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    /// Of the primary context of a GPU, its place among GPUs; else the driver's name of the context.
+    context: ContextKey,
+    stream: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ContextKey {
+    Primary(usize),
+    Named(u64),
+}
+
+/// Devices that were asked for, the latest last.
+type Known = Vec<(Key, Device)>;
+
+/// Devices that a thread remembers.
+const REMEMBERED: usize = 8;
+
+thread_local! {
+    /// Those that the thread has asked for lately.
+    static LATELY: RefCell<Known> = const { RefCell::new(Vec::new()) };
+    /// Those of the thread's own default streams.
+    static OWN: RefCell<Known> = const { RefCell::new(Vec::new()) };
+}
+
+/// Those of streams that all threads share. They stay: a stream that the framework destroys is a name that the driver gives
+/// again.
+static SHARED: Mutex<Known> = Mutex::new(Vec::new());
+
+fn find(known: &Known, key: Key) -> Option<Device> {
+    known.iter().rev().find(|(own, _)| *own == key).map(|(_, device)| device.clone())
+}
+
+/// The device of a stream, made if nobody has asked for it before.
+#[inline]
+fn cached(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device> {
+    // While a thread is torn down it remembers nothing.
+    match LATELY.try_with(|lately| find(&lately.borrow(), key)) {
+        Ok(Some(device)) => Ok(device),
+        Ok(None) | Err(_) => cached_slow(key, make),
+    }
+}
+
+#[cold]
+fn cached_slow(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device> {
+    let device = match key.stream {
+        PER_THREAD => {
+            let known = OWN.try_with(|own| find(&own.borrow(), key)).ok().flatten();
+            known.map_or_else(make, Ok)?
+        }
+        _ => {
+            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+            match find(&shared, key) {
+                Some(device) => device,
+                None => {
+                    let device = make()?;
+                    shared.push((key, device.clone()));
+                    device
+                }
+            }
+        }
+    };
+    let _ = LATELY.try_with(|lately| {
+        let mut lately = lately.borrow_mut();
+        if lately.len() == REMEMBERED {
+            lately.remove(0);
+        }
+        lately.push((key, device.clone()));
+    });
+    if key.stream == PER_THREAD {
+        let _ = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if find(&own, key).is_none() {
+                own.push((key, device.clone()));
+            }
+        });
+    }
+    Ok(device)
+}
+
+/// The primary context of a GPU, opened once. Its settings stay as they are.
+fn primary(ordinal: usize) -> Result<Arc<Context>> {
+    static OPEN: Mutex<Vec<(usize, Arc<Context>)>> = Mutex::new(Vec::new());
+    let count = driver::load()?.device_count();
+    if ordinal >= count {
+        return Err(Error::NoSuchDevice { requested: ordinal, count });
+    }
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, context)) = open.iter().find(|(index, _)| *index == ordinal) {
+        return Ok(context.clone());
+    }
+    let ctx = CudaContext::new(ordinal).map_err(wrap("cuDevicePrimaryCtxRetain"))?;
+    let context = Context::from_cudarc(ctx)?;
+    open.push((ordinal, context.clone()));
+    Ok(context)
+}
+
+impl Device {
+    /// The GPU with this index, with a stream of somebody else in its primary context as the default stream: the driver's
+    /// name of it, which is 0 for the legacy default stream, and 2 for that of the calling thread. Found in a cache after the
+    /// first call of a thread.
+    ///
+    /// A device of stream 2 is for the thread that asks for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`]; [`Error::NoSuchDevice`]; [`Error::Driver`].
+    ///
+    /// # Safety
+    ///
+    /// The stream belongs to the primary context of the GPU, and is alive whenever the device is used for launches, waited for
+    /// or asked for errors.
+    pub unsafe fn of_stream(ordinal: usize, stream: u64) -> Result<Device> {
+        cached(Key { context: ContextKey::Primary(ordinal), stream }, || {
+            let context = primary(ordinal)?;
+            Device::of_borrowed_stream(&context, stream)
+        })
+    }
+
+    /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
+    /// context. The stream is not kept alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`]; [`Error::Driver`].
+    pub fn of_cudarc(stream: &Arc<CudaStream>) -> Result<Device> {
+        let ctx = stream.context();
+        let key =
+            Key { context: ContextKey::Named(ctx.cu_ctx().addr() as u64), stream: stream.cu_stream().addr() as u64 };
+        cached(key, || {
+            let context = Context::from_cudarc(ctx.clone())?;
+            Device::of_borrowed_stream(&context, key.stream)
+        })
+    }
+
+    fn of_borrowed_stream(context: &Arc<Context>, stream: u64) -> Result<Device> {
+        let Context::Cuda(memory) = &**context else { return Ok(Device::cpu()) };
+        let handle = std::ptr::without_provenance_mut::<sys::CUstream_st>(stream as usize);
+        // SAFETY: a name, which is used while the stream is alive, as whoever asked for the device has promised.
+        let stream = unsafe { memory.ctx.wrap_borrowed_stream(handle) };
+        Device::of_foreign_stream(context, stream)
+    }
+
+    /// Memory that somebody else owns, to read: the address of `len` elements in memory of this device's context, or of the
+    /// host if this is the CPU. Costs nothing, also later: nobody claims it, waits for it or frees it. The same memory may be
+    /// borrowed several times.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidTensor`] if the address is not a multiple of the size of an element.
+    ///
+    /// # Safety
+    ///
+    /// Until all that was given views of the memory is done, also on the GPU: the elements are there, are values of `T`, and
+    /// nobody writes them, but in an order that the caller sees to. A graph that the owner of the stream captures uses the
+    /// memory at each replay.
+    #[inline]
+    pub unsafe fn borrow<T: DType>(&self, address: u64, len: usize) -> Result<View<'_, T>> {
+        Ok(View::new(self.borrowed::<T>(address, len)?, len))
+    }
+
+    /// Memory that somebody else owns, to read and write. As [`Device::borrow`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Device::borrow`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Device::borrow`], and nobody else uses the memory, but in an order that the caller sees to.
+    #[inline]
+    pub unsafe fn borrow_mut<T: DType>(&self, address: u64, len: usize) -> Result<ViewMut<'_, T>> {
+        Ok(ViewMut::new(self.borrowed::<T>(address, len)?, len))
+    }
+
+    /// Elements of the host, to read, for kernels that run on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if this is not the CPU.
+    pub fn borrow_slice<'a, T: DType>(&'a self, elements: &'a [T]) -> Result<View<'a, T>> {
+        self.check_is_cpu()?;
+        let address = Address::Host(elements.as_ptr().cast_mut().cast());
+        Ok(View::new(Memory::Borrowed(Borrowed::new(self, address)), elements.len()))
+    }
+
+    /// Elements of the host, to read and write, for kernels that run on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if this is not the CPU.
+    pub fn borrow_slice_mut<'a, T: DType>(&'a self, elements: &'a mut [T]) -> Result<ViewMut<'a, T>> {
+        self.check_is_cpu()?;
+        let address = Address::Host(elements.as_mut_ptr().cast());
+        Ok(ViewMut::new(Memory::Borrowed(Borrowed::new(self, address)), elements.len()))
+    }
+
+    /// The oldest error of a launch on the default stream that nobody has taken, among those that are known. Waits for
+    /// nothing: a launch whose end is not known yet is for a later call, or for [`Device::synchronize`].
+    #[inline]
+    pub fn poll_error(&self) -> Option<Error> {
+        self.default_stream().poll_error()
+    }
+
+    fn check_is_cpu(&self) -> Result<()> {
+        if !self.is_cuda() {
+            return Ok(());
+        }
+        Err(Error::WrongDevice { argument: "".into(), actual: "cpu".into(), expected: self.to_string().into() })
+    }
+
+    #[inline]
+    fn borrowed<T: DType>(&self, address: u64, len: usize) -> Result<Memory<'_>> {
+        let size = size_of::<T>();
+        if !address.is_multiple_of(size as u64) {
+            return Err(unaligned(T::ELEMENT, address, size));
+        }
+        let address = match self.is_cuda() {
+            true => Address::Device(address),
+            // Of no elements there is no address; every one that is aligned does.
+            false if len == 0 => Address::Host(std::ptr::without_provenance_mut(64)),
+            false => Address::Host(std::ptr::with_exposed_provenance_mut(address as usize)),
+        };
+        Ok(Memory::Borrowed(Borrowed::new(self, address)))
+    }
+}
+
+#[cold]
+fn unaligned(dtype: ElementType, address: u64, size: usize) -> Error {
+    Error::InvalidTensor {
+        tensor: format!("memory of {dtype} at {address:#x}").into(),
+        problem: format!("begins at an address that is not a multiple of {size} bytes").into(),
+        hint: "borrow memory that is aligned to its elements".into(),
+    }
+}

@@ -1,0 +1,173 @@
+//! Launches on a stream that somebody else is capturing into a CUDA graph.
+//!
+//! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when. So its record
+//! belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then the records are freed.
+//! Until then they are looked at whenever somebody asks the stream for errors.
+
+use super::lock;
+use crate::context::CudaMemory;
+use crate::driver::{self, CaptureMode, MappedMemory};
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Records per allocation: a page.
+const BLOCK: usize = 64;
+
+/// How long after a record is claimed it is read. Nobody knows whether the replay that claimed it has ended; what the program
+/// writes next are a few words, which take microseconds.
+const SETTLE: Duration = Duration::from_millis(1);
+
+/// The graphs in which launches of a stream were captured.
+#[derive(Default)]
+pub(super) struct Captured {
+    graphs: Mutex<Vec<(u64, Arc<Records>)>>,
+}
+
+/// The records of one captured graph.
+struct Records {
+    memory: Arc<CudaMemory>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    blocks: Vec<MappedMemory>,
+}
+
+struct Slot {
+    launch: LaunchId,
+    record: NonNull<LaunchRecord>,
+    source: Arc<dyn ReportSource>,
+}
+
+// SAFETY: a slot points to memory that lives as long as its owner and that any thread may access; slots are used under a lock.
+unsafe impl Send for Slot {}
+
+/// A launch that is captured: its number, and where the GPU finds its record.
+pub(super) struct CapturedLaunch {
+    pub(super) launch: LaunchId,
+    pub(super) address: u64,
+}
+
+/// Records of graphs that the driver has destroyed. It forbids calling it where it says so, so that they are freed later.
+static GONE: Mutex<Vec<Arc<Records>>> = Mutex::new(Vec::new());
+
+/// What the driver calls when it destroys a graph, and all that was made of it.
+unsafe extern "C" fn destroyed(records: *mut c_void) {
+    // SAFETY: the graph's own reference, which it gives back once.
+    let records = unsafe { Arc::from_raw(records.cast_const().cast::<Records>()) };
+    lock(&GONE).push(records);
+}
+
+impl Captured {
+    /// A record for a launch that is given to the stream next, if that is being captured.
+    pub(super) fn acquire(
+        &self,
+        memory: &Arc<CudaMemory>,
+        stream: sys::CUstream,
+        source: &Arc<dyn ReportSource>,
+    ) -> Result<Option<CapturedLaunch>> {
+        memory.bind()?;
+        // SAFETY: the stream is alive, its context is current.
+        let Some((id, graph)) = (unsafe { driver::capture_of(stream)? }) else { return Ok(None) };
+        let mut graphs = lock(&self.graphs);
+        let known = graphs.iter().find(|(known, _)| *known == id).map(|(_, records)| records.clone());
+        let records = match known {
+            Some(records) => records,
+            None => {
+                let records = Arc::new(Records { memory: memory.clone(), slots: Mutex::default() });
+                let own = Arc::into_raw(records.clone());
+                // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
+                if let Err(error) = unsafe { driver::keep_with_graph(graph, own.cast_mut().cast(), destroyed) } {
+                    // SAFETY: nobody else has taken the reference.
+                    drop(unsafe { Arc::from_raw(own) });
+                    return Err(error);
+                }
+                graphs.push((id, records.clone()));
+                records
+            }
+        };
+        records.acquire(source.clone()).map(Some)
+    }
+
+    /// Gives the errors that replays have reported so far to the ledger, and frees records that nothing uses any more.
+    pub(super) fn collect(&self, stream: u64, ledger: &Ledger) {
+        let mut graphs = lock(&self.graphs);
+        if graphs.is_empty() {
+            return;
+        }
+        for (_, records) in graphs.iter() {
+            records.collect(|launch, error| ledger.lock().push_error(stream, launch, error));
+        }
+        let gone = std::mem::take(&mut *lock(&GONE));
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone = |records: &Arc<Records>| gone.iter().any(|own| Arc::ptr_eq(own, records));
+        graphs.retain(|(_, records)| !is_gone(records));
+        // Those of other streams wait until their stream has taken their last errors.
+        lock(&GONE).extend(gone.into_iter().filter(|records| Arc::strong_count(records) > 1));
+    }
+}
+
+impl Records {
+    fn acquire(&self, source: Arc<dyn ReportSource>) -> Result<CapturedLaunch> {
+        let mut state = lock(&self.slots);
+        let (block, place) = (state.slots.len() / BLOCK, state.slots.len() % BLOCK);
+        if block == state.blocks.len() {
+            // Page-locked memory is nothing that a capture needs to be kept from.
+            let _mode = CaptureMode::relaxed();
+            state.blocks.push(MappedMemory::new(BLOCK * size_of::<LaunchRecord>())?);
+        }
+        let memory = &state.blocks[block];
+        let first = NonNull::new(memory.host().cast::<LaunchRecord>()).ok_or_else(|| Error::Unsupported {
+            what: "reporting errors of kernels".into(),
+            reason: "the driver gave no page-locked memory".into(),
+        })?;
+        let address = memory.device() + (place * size_of::<LaunchRecord>()) as u64;
+        // SAFETY: the block holds `BLOCK` records.
+        let record = unsafe { first.add(place) };
+        let launch = LaunchId::next();
+        state.slots.push(Slot { launch, record, source });
+        Ok(CapturedLaunch { launch, address })
+    }
+
+    fn collect(&self, mut found: impl FnMut(LaunchId, Error)) {
+        let state = lock(&self.slots);
+        if !state.slots.iter().any(Slot::is_claimed) {
+            return;
+        }
+        std::thread::sleep(SETTLE);
+        for slot in state.slots.iter().filter(|slot| slot.is_claimed()) {
+            // SAFETY: the memory is alive. The GPU wrote it behind the compiler's back, hence volatile.
+            let record = unsafe { slot.record.read_volatile() };
+            // SAFETY: as above. A replay that fails from here on claims the record anew.
+            unsafe { slot.record.write_volatile(LaunchRecord::default()) };
+            found(slot.launch, slot.source.error(&record));
+        }
+    }
+}
+
+impl Slot {
+    fn is_claimed(&self) -> bool {
+        // SAFETY: the memory is alive. The GPU may be writing it, hence volatile.
+        let state = unsafe { (&raw const (*self.record.as_ptr()).state).read_volatile() };
+        state != 0
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // The fields free page-locked memory in the current context.
+        let _ = self.memory.bind();
+        let _mode = CaptureMode::relaxed();
+        lock(&self.slots).blocks.clear();
+    }
+}

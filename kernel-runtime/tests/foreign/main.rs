@@ -1,0 +1,283 @@
+//! Kernels on streams and memory of somebody else, who may be capturing: on the CPU, and on the first GPU if there is one.
+
+mod owner;
+
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../errors/kernels.rs"]
+mod failing;
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../launch/kernels.rs"]
+mod kernels;
+
+use failing::{BEYOND, choose, number, pick, spread};
+use kernel_runtime::{Device, Error, Result, TensorDesc};
+use kernels::add;
+use owner::{Owner, on_a_gpu};
+
+const N: usize = 300;
+
+fn numbers() -> Vec<f32> {
+    (0..N as u16).map(f32::from).collect()
+}
+
+#[test]
+fn kernels_run_on_slices_of_the_host() -> Result<()> {
+    let device = Device::cpu();
+    let (x, mut out) = (numbers(), vec![0.0; N]);
+    let (x_view, mut out_view) = (device.borrow_slice(&x)?, device.borrow_slice_mut(&mut out)?);
+    // One borrow serves twice, and so do two of the same elements.
+    add::<_, 128>(x_view, device.borrow_slice(&x)?, &mut out_view, N as i32).grid(3).launch(&device)?;
+    let (first, rest) = out_view.split_at_mut(100)?;
+    assert_eq!((first.to_vec()?[99], rest.as_view().slice(..1)?.to_vec()?[0]), (198.0, 200.0));
+    assert_eq!(out, x.iter().map(|x| x + x).collect::<Vec<f32>>());
+    Ok(())
+}
+
+#[test]
+fn borrowed_elements_are_copied_and_filled_like_others() -> Result<()> {
+    let device = Device::cpu();
+    let mut elements = numbers();
+    let mut own = device.full(N, 7.0f32)?;
+    let mut view = device.borrow_slice_mut(&mut elements)?;
+    own.copy_from(&view.as_view())?;
+    assert_eq!(own.to_vec()?, numbers());
+    view.fill(3.0)?;
+    assert_eq!((view.to_vec()?[N - 1], view.as_view().copy()?.to_vec()?[0]), (3.0, 3.0));
+    view.copy_from(&own.as_view())?;
+    view.reborrow().slice_mut(..2)?.copy_from_slice(&[-1.0, -2.0])?;
+    view.reborrow().slice_mut(2..4)?.copy_from(&own.slice(4..6)?)?;
+    assert_eq!(elements[..6], [-1.0, -2.0, 4.0, 5.0, 4.0, 5.0]);
+    let nothing: [f64; 0] = [];
+    assert!(device.borrow_slice(&nothing)?.to_vec()?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn errors_of_the_cpu_wait_for_whoever_asks() -> Result<()> {
+    let device = Device::cpu();
+    let (x, index, mut out) = (numbers(), [BEYOND + 3], [0.0f32]);
+    let run = |index: &[i64], out: &mut [f32]| -> Result<()> {
+        let (x, index) = (device.borrow_slice(&x)?, device.borrow_slice(index)?);
+        choose(x, index, device.borrow_slice_mut(out)?).grid(1).launch(&device)
+    };
+    run(&index, &mut out)?;
+    assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(3));
+    assert!(device.poll_error().is_none());
+    run(&[17], &mut out)?;
+    assert_eq!((out[0], device.synchronize()), (17.0, Ok(())));
+    Ok(())
+}
+
+/// What is done wrong by safe code alone.
+#[test]
+fn what_cannot_be_is_refused() -> Result<()> {
+    let device = Device::cpu();
+    let (x, mut out) = (numbers(), vec![0.0f32; N]);
+    let mut view = device.borrow_slice_mut(&mut out)?;
+    let recorded =
+        device.capture(|| spread(&device.borrow_slice(&x)?, &mut device.zeros(8)?, &mut view).grid(1).launch(&device));
+    assert!(matches!(recorded, Err(Error::Unsupported { .. })), "allocating: {recorded:?}");
+    let mut more = device.zeros::<f32>(8)?;
+    let recorded = device.capture(|| spread(&device.borrow_slice(&x)?, &mut more, &mut view).grid(1).launch(&device));
+    let text = recorded.map(drop).expect_err("a graph would keep it").to_string();
+    assert!(text.contains("borrowed memory") && text.contains("copy it to a buffer"), "{text}");
+    // SAFETY: nothing is read.
+    let unaligned = unsafe { device.borrow::<f32>(0x1001, 4) }.map(drop).expect_err("no float is there").to_string();
+    assert!(unaligned.contains("0x1001") && unaligned.contains("multiple of 4"), "{unaligned}");
+    Ok(())
+}
+
+#[test]
+fn launches_on_borrowed_memory_are_calls_of_the_driver_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, sum, out) = (owner.upload(&numbers()), owner.zeros(N), owner.zeros(N));
+        for _ in 0..3 {
+            // SAFETY: all is used in the order of the owner's stream, which waits below.
+            let (x, mut sum) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(sum, N)?) };
+            add::<_, 128>(x, x, &mut sum, N as i32).grid(3).launch(&device)?;
+            // SAFETY: as above.
+            let mut out = unsafe { device.borrow_mut::<f32>(out, N)? };
+            add::<_, 128>(&sum, x, &mut out, N as i32).grid(3).launch(&device)?;
+        }
+        owner.check_that_launches_are_single_calls(|| {
+            // SAFETY: as above.
+            let (x, sum) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(sum, N)?) };
+            add::<_, 128>(x, x, sum, N as i32).grid(3).launch(&owner.device()?)
+        })?;
+        owner.wait();
+        assert_eq!(owner.read(out, N), numbers().iter().map(|x| 3.0 * x).collect::<Vec<f32>>());
+        assert_eq!(device.poll_error(), None);
+        // SAFETY: nothing is launched on it.
+        let elsewhere = unsafe { device.borrow::<f32>(x, N)? };
+        let cpu = Device::cpu();
+        let refused = pick(elsewhere, &mut cpu.zeros(8)?, None).grid(1).launch(&cpu);
+        assert!(matches!(&refused, Err(Error::WrongDevice { argument, .. }) if &**argument == "x"), "{refused:?}");
+        let host = numbers();
+        let refused = pick(cpu.borrow_slice(&host)?, &mut device.zeros(8)?, None).grid(1).launch(&device);
+        assert!(matches!(&refused, Err(Error::WrongDevice { argument, .. }) if &**argument == "x"), "{refused:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn devices_are_found_by_stream_and_thread() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let (first, again) = (owner.device()?, owner.device()?);
+        assert_eq!(first.default_stream(), again.default_stream());
+        // SAFETY: the streams of every thread are alive.
+        let of = |stream: u64| unsafe { Device::of_stream(0, stream) };
+        assert_eq!(of(0)?.default_stream(), of(0)?.default_stream());
+        let here = of(2)?;
+        assert_eq!(here.default_stream(), of(2)?.default_stream());
+        let there = std::thread::spawn(move || of(2)).join().expect("no panic")?;
+        assert_ne!(here.default_stream(), there.default_stream());
+        assert_eq!(here, there, "memory of one can be used on the other");
+        // SAFETY: nothing is launched.
+        assert!(matches!(unsafe { Device::of_stream(1000, 0) }, Err(Error::NoSuchDevice { .. })));
+        Ok(())
+    })
+}
+
+/// A kernel fails on the owner's stream, the owner waits in its own way, and the next call is told.
+fn check_errors(owner: &Owner) -> Result<()> {
+    let device = owner.device()?;
+    let (x, good, bad, out) =
+        (owner.upload(&numbers()), owner.upload(&[5i64]), owner.upload(&[BEYOND + 9]), owner.zeros(1));
+    let run = |index: u64| -> Result<()> {
+        // SAFETY: all is used in the order of the owner's stream.
+        let (x, index, out) = unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+        choose(x, index, out).grid(1).launch(&device)
+    };
+    run(good)?;
+    run(bad)?;
+    run(good)?;
+    owner.wait();
+    assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(9), "it was known");
+    assert_eq!(device.poll_error(), None);
+    assert_eq!(owner.read(out, 1), [5.0]);
+    run(bad)?;
+    assert_eq!(number(device.synchronize()), Some(9));
+    // More launches than there are records.
+    for _ in 0..5000 {
+        run(good)?;
+    }
+    run(bad)?;
+    assert_eq!(number(device.synchronize()), Some(9));
+    assert_eq!(device.synchronize(), Ok(()));
+    Ok(())
+}
+
+#[test]
+fn errors_come_with_the_next_call() -> Result<()> {
+    on_a_gpu(|| check_errors(&Owner::new()))
+}
+
+#[test]
+fn threads_with_streams_of_their_own_never_wait_for_the_whole_gpu() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::of_thread();
+        owner.check_that_nothing_waits_for_all(|| check_errors(&owner))?;
+        std::thread::spawn(|| check_errors(&Owner::of_thread())).join().expect("no panic")
+    })
+}
+
+#[test]
+fn the_legacy_stream_is_one_like_others() -> Result<()> {
+    on_a_gpu(|| check_errors(&Owner::legacy()))
+}
+
+#[test]
+fn what_somebody_else_captures_runs_at_each_replay() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, sum, out) = (owner.upload(&numbers()), owner.zeros(N), owner.zeros(N));
+        let double = |from: u64, to: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (from, to) = unsafe { (device.borrow::<f32>(from, N)?, device.borrow_mut::<f32>(to, N)?) };
+            add::<_, 64>(from, from, to, N as i32).grid(5).launch(&device)
+        };
+        // Kernels are compiled and loaded in the capture, which that does not disturb.
+        let graph = owner.capture(|| double(x, sum).and_then(|()| double(sum, out)))?;
+        for round in 0..20u16 {
+            let inputs: Vec<f32> = numbers().iter().map(|x| x + f32::from(round)).collect();
+            owner.write(x, &inputs);
+            graph.replay();
+            owner.wait();
+            assert_eq!(owner.read(out, N), inputs.iter().map(|x| 4.0 * x).collect::<Vec<f32>>(), "round {round}");
+        }
+        assert_eq!(device.synchronize(), Ok(()));
+        Ok(())
+    })
+}
+
+#[test]
+fn replays_report_errors_for_as_long_as_the_graph_lives() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, index, out) = (owner.upload(&numbers()), owner.upload(&[BEYOND + 1]), owner.zeros(1));
+        let run = || -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)
+        };
+        run()?;
+        // More than one block of records, after launches that are not captured and whose errors nobody has asked for.
+        let graph = owner.capture(|| {
+            let refused = device.synchronize();
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            (0..70).try_for_each(|_| run())
+        })?;
+        assert_eq!(number(device.synchronize()), Some(1), "that of the first launch");
+        for round in 2..5 {
+            owner.write(index, &[BEYOND + round]);
+            graph.replay();
+            owner.wait();
+            for _ in 0..70 {
+                assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(round));
+            }
+            assert_eq!(device.poll_error(), None);
+        }
+        owner.write(index, &[7i64]);
+        graph.replay();
+        owner.wait();
+        assert_eq!((device.poll_error(), owner.read(out, 1)), (None, vec![7.0]));
+        // The graph goes while it runs, and what it has to say is heard.
+        owner.write(index, &[BEYOND + 6]);
+        graph.replay();
+        drop(graph);
+        owner.wait();
+        assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(6));
+        while device.poll_error().is_some() {}
+        run()?;
+        assert_eq!(number(device.synchronize()), Some(6));
+        Ok(())
+    })
+}
+
+/// Blocks are copied by descriptors too, of memory of which rows have gaps.
+#[test]
+fn descriptors_are_made_of_borrowed_memory() -> Result<()> {
+    let device = Device::cpu();
+    let elements = numbers();
+    let tensor = TensorDesc::with_strides(device.borrow_slice(&elements)?, [10, 7], [30, 1])?;
+    assert_eq!((tensor.shape(), tensor.strides()), ([10, 7], [30, 1]));
+    assert!(TensorDesc::new(device.borrow_slice(&elements)?, [31, 10]).is_err());
+    Ok(())
+}
+
+/// What needs a GPU needs none here.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn foreign_streams_work_on_the_model_of_the_driver() {
+    use tilewright_driver_model::{Schedule, Settings, run_again};
+    for (seed, schedule) in [(1, Schedule::Random), (2, Schedule::Late), (3, Schedule::Random)] {
+        let settings = Settings { seed, schedule, ..Settings::default() };
+        run_again(&settings).called("cuGraphLaunch", 20).called("cuLaunchKernelEx", 10_000);
+    }
+}

@@ -1,0 +1,169 @@
+//! Somebody else: a program that has a stream, memory and graphs of the driver, and knows nothing of us.
+
+use cudarc::driver::sys::{self, CUresult, CUstream};
+use kernel_runtime::{Device, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Runs a check if there is a GPU, or says that it is skipped.
+pub fn on_a_gpu(check: impl FnOnce() -> Result<()>) -> Result<()> {
+    static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+    if Device::cuda_count() > 0 && cfg!(jit) {
+        return check();
+    }
+    let skipped = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    println!("skipped: no CUDA device ({skipped} GPU checks of this run)");
+    Ok(())
+}
+
+/// The functions that the driver has been called for, where it is the model of it.
+fn calls(run: impl FnOnce() -> Result<()>) -> Result<Option<Vec<String>>> {
+    #[cfg(target_os = "linux")]
+    if tilewright_driver_model::is_the_driver() {
+        let before = tilewright_driver_model::trace().len();
+        run()?;
+        let trace = tilewright_driver_model::trace();
+        return Ok(Some(trace[before..].iter().map(|call| call.function.clone()).collect()));
+    }
+    run().map(|()| None)
+}
+
+#[track_caller]
+fn ok(code: CUresult) {
+    assert_eq!(code, CUresult::CUDA_SUCCESS);
+}
+
+/// A stream, in the primary context of the first GPU.
+pub struct Owner {
+    stream: CUstream,
+}
+
+/// A graph that was captured.
+pub struct Graph {
+    exec: sys::CUgraphExec,
+    stream: CUstream,
+}
+
+fn open() {
+    let (mut device, mut context) = (0, std::ptr::null_mut());
+    // SAFETY: results have places.
+    unsafe {
+        ok(sys::cuInit(0));
+        ok(sys::cuDeviceGet(&mut device, 0));
+        ok(sys::cuDevicePrimaryCtxRetain(&mut context, device));
+        ok(sys::cuCtxSetCurrent(context));
+    }
+}
+
+fn named(handle: usize) -> Owner {
+    open();
+    Owner { stream: std::ptr::without_provenance_mut(handle) }
+}
+
+impl Owner {
+    pub fn new() -> Owner {
+        open();
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the result has a place.
+        ok(unsafe { sys::cuStreamCreate(&mut stream, 1) });
+        Owner { stream }
+    }
+
+    /// With the default stream of the calling thread.
+    pub fn of_thread() -> Owner {
+        named(2)
+    }
+
+    /// With the legacy default stream.
+    pub fn legacy() -> Owner {
+        named(0)
+    }
+
+    /// What a bridge asks for at each call.
+    pub fn device(&self) -> Result<Device> {
+        // SAFETY: streams of these tests stay.
+        unsafe { Device::of_stream(0, self.stream.addr() as u64) }
+    }
+
+    pub fn zeros(&self, len: usize) -> u64 {
+        self.upload(&vec![0.0f32; len])
+    }
+
+    /// Memory of the driver's with these elements. It stays.
+    pub fn upload<T: Copy>(&self, elements: &[T]) -> u64 {
+        let mut address = 0;
+        // SAFETY: the result has a place.
+        ok(unsafe { sys::cuMemAlloc_v2(&mut address, size_of_val(elements).max(1)) });
+        self.write(address, elements);
+        address
+    }
+
+    pub fn write<T: Copy>(&self, address: u64, elements: &[T]) {
+        // SAFETY: the memory is as large; what the stream was given before is over when this is.
+        unsafe {
+            ok(sys::cuMemcpyHtoDAsync_v2(address, elements.as_ptr().cast(), size_of_val(elements), self.stream));
+        }
+        self.wait();
+    }
+
+    pub fn read(&self, address: u64, len: usize) -> Vec<f32> {
+        let mut elements = vec![0.0f32; len];
+        // SAFETY: as above.
+        unsafe { ok(sys::cuMemcpyDtoHAsync_v2(elements.as_mut_ptr().cast(), address, 4 * len, self.stream)) };
+        self.wait();
+        elements
+    }
+
+    /// Waits without telling anybody.
+    pub fn wait(&self) {
+        // SAFETY: the stream is alive.
+        ok(unsafe { sys::cuStreamSynchronize(self.stream) });
+    }
+
+    /// Captures what is given to the stream, in the mode that keeps all threads from what could disturb it.
+    pub fn capture(&self, give: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let global = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        // SAFETY: the stream is alive, results have places.
+        unsafe {
+            ok(sys::cuStreamBeginCapture_v2(self.stream, global));
+            let given = give();
+            ok(sys::cuStreamEndCapture(self.stream, &mut graph));
+            given?;
+            ok(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+            ok(sys::cuGraphDestroy(graph));
+        }
+        Ok(Graph { exec, stream: self.stream })
+    }
+
+    /// In the model, that a launch which cannot fail is one call of the driver, or two where handles do not name a context.
+    pub fn check_that_launches_are_single_calls(&self, launch: impl Fn() -> Result<()>) -> Result<()> {
+        launch()?;
+        if let Some(calls) = calls(launch)? {
+            assert_eq!(calls, ["cuLaunchKernelEx"]);
+        }
+        Ok(())
+    }
+
+    /// In the model, that the host does not wait for the whole context.
+    pub fn check_that_nothing_waits_for_all(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(calls) = calls(run)? {
+            let waits = calls.iter().filter(|call| *call == "cuCtxSynchronize").count();
+            assert_eq!(waits, 0);
+        }
+        Ok(())
+    }
+}
+
+impl Graph {
+    pub fn replay(&self) {
+        // SAFETY: both are alive.
+        ok(unsafe { sys::cuGraphLaunch(self.exec, self.stream) });
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: nobody launches it again.
+        ok(unsafe { sys::cuGraphExecDestroy(self.exec) });
+    }
+}
