@@ -1,0 +1,22 @@
+//! Matrix products: with what often follows them, with quantised weights, of 8-bit floats.
+//!
+//! | function | what | gradients |
+//! |---|---|---|
+//! | [`linear`] | `x @ weight^T`, of any number of dimensions | both |
+//! | [`matmul`] | `a @ b`, of one pair of matrices or several | both |
+//! | [`linear_with`] | with bias, activation and residual in the same pass | none |
+//! | [`QuantisedLinear`] | with weights of 8 bits, 4 bits or NF4 | `x` |
+//! | [`Fp8Linear`], [`fp8`] | of f8e4m3 with scales per block of 128 | none |
+//!
+//! Factors of 16 bits are multiplied exactly and summed in f32; those of f32 to within 2<sup>-24</sup>, f64 in f64. The result
+//! is rounded once.
+
+pub mod fp8;
+mod linear;
+mod quantised;
+
+pub use fp8::Fp8Linear;
+pub use linear::{Ends, linear, linear_with, matmul};
+pub use quantised::{QuantisedLinear, Weights};
+pub use tilewright_kernels::products::Activation;
+pub use tilewright_kernels::products::quantised::Packing;
