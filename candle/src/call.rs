@@ -2,7 +2,7 @@
 //!
 //! Nothing is copied, and on a GPU nothing is waited for: launches go to candle's stream, in order with candle's own.
 
-use crate::device::{self, context};
+use crate::device;
 use crate::lock::{Named, with_inputs};
 use crate::memory::{Elements, Home, Memory, MemoryMut};
 use crate::tensor::{Place, Spec, TensorMut, TensorRef};
@@ -40,6 +40,16 @@ impl fmt::Display for OpError {
 /// An error of this op.
 pub(crate) fn refused(op: &'static str, error: impl fmt::Display) -> Error {
     Error::wrap(OpError { op, error: error.to_string().into() })
+}
+
+/// An error of the library, which names its own functions where candle has others.
+fn in_candles_words(error: tilewright::Error) -> tilewright::Error {
+    match error {
+        tilewright::Error::InvalidTensor { tensor, problem, hint } if hint.contains("`general::contiguous`") => {
+            tilewright::Error::InvalidTensor { tensor, problem, hint: "call `contiguous` first".into() }
+        }
+        other => other,
+    }
 }
 
 /// `f` of each item, or the first error.
@@ -118,9 +128,9 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
     outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
     body: impl FnOnce(Option<TensorMut<'_>>, [Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
 ) -> Result<[(Storage, Shape); OUT]> {
-    let fail = |error: tilewright::Error| refused(op, error);
+    let fail = |error| refused(op, in_candles_words(error));
     let home = home(op, &target, &inputs)?;
-    let cx = context(&home.device())?;
+    let cx = home.context()?;
     if let Some(error) = cx.device().poll_error() {
         return Err(refused(op, format!("an earlier launch on this stream has failed: {error}")));
     }
@@ -151,11 +161,13 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
             try_map(made.each_ref(), |(elements, layout)| place(&cx, ("a result", layout), elements).map_err(fail))?;
         body(written, refs, results.map(TensorMut::new)).map_err(fail)?;
     }
-    // What the CPU was given is done.
-    match cx.device().poll_error() {
-        Some(error) if !cx.device().is_cuda() => Err(refused(op, error)),
-        _ => Ok(storages),
+    // What the CPU was given is done. A GPU's errors come with the next op.
+    if !cx.device().is_cuda()
+        && let Some(error) = cx.device().poll_error()
+    {
+        return Err(refused(op, error));
     }
+    Ok(storages)
 }
 
 /// Borrows more tensors in the body of an op on `x`: those that have no gradient, and so are no inputs.
@@ -170,7 +182,7 @@ pub(crate) fn also<R, const N: usize>(
         |error: Error| crate::tensor::invalid("the weights", format!("cannot be read: {error}"), "give others");
     let run = |held: [Option<Held<'_>>; N]| {
         let home = home(op, &None, &held)?;
-        if device::device(&home.device())? != *cx.device() {
+        if home.context()?.device() != cx.device() {
             let problem = format!("is on another device than `{}`", x.name());
             return Ok(Err(crate::tensor::invalid("the weights", problem, "use `to_device`")));
         }

@@ -46,14 +46,24 @@ pub fn device(device: &Device) -> Result<tilewright::Device> {
 ///
 /// As [`device`].
 pub fn context(device: &Device) -> Result<Context> {
-    let device = match device {
-        Device::Cpu => CPU.with(tilewright::Device::clone),
-        Device::Cuda(device) => cuda::device(device)?,
-        Device::Metal(_) => {
-            return Err(Error::Msg("Tilewright does not run on Metal; use a CUDA device or the CPU".into()));
-        }
-    };
-    Ok(KNOWN.with_borrow_mut(|known| of(known, &device)))
+    match device {
+        Device::Cpu => Ok(on_cpu()),
+        Device::Cuda(device) => on_gpu(&cuda::stream(device)),
+        Device::Metal(_) => Err(Error::Msg("Tilewright does not run on Metal; use a CUDA device or the CPU".into())),
+    }
+}
+
+pub(crate) fn on_cpu() -> Context {
+    CPU.with(known)
+}
+
+pub(crate) fn on_gpu(stream: &cuda::Stream) -> Result<Context> {
+    Ok(known(&cuda::device(stream)?))
+}
+
+/// The context of a device, as this thread knows it.
+fn known(device: &tilewright::Device) -> Context {
+    KNOWN.with_borrow_mut(|known| of(known, device))
 }
 
 /// The context of a device, made if this thread has none.

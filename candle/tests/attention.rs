@@ -243,7 +243,8 @@ fn one_launch_turns_and_appends_as_several_do() {
         let mut random = Random::new(48);
         let qkv = random.tensor(&[2, 3, (heads + 2 * kv_heads) * d], device)?;
         let (cos, sin) = rotary_tables(room, d, 100.0, device)?;
-        let positions = Tensor::new(&[[4u32, 5, 6], [0, 1, 2]], device)?;
+        // Of any strides.
+        let positions = Tensor::new(&[[4u32, 0], [5, 1], [6, 2]], device)?.t()?;
         for (pairs, dtype) in
             [(Pairs::Halves, DType::F32), (Pairs::Interleaved, DType::BF16), (Pairs::Halves, DType::F64)]
         {
@@ -254,11 +255,15 @@ fn one_launch_turns_and_appends_as_several_do() {
             let part = |first: usize, count: usize| {
                 qkv.narrow(2, first * d, count * d)?.reshape((2, 3, count, d))?.transpose(1, 2)
             };
-            let want = rotary_at(&part(0, heads)?, &cos, &sin, &positions, pairs)?;
+            let want = rotary_at(&part(0, heads)?, &cos, &sin, &positions.contiguous()?, pairs)?;
             assert_eq!(reals(&q), reals(&want), "{dtype:?}");
             let [keys, values] = [&cache, &cache].map(|cache| Tensor::ones(&cache.dims()[1..], dtype, device));
             let (keys, values) = (keys?, values?);
-            attention::append(&keys, &rotary_at(&part(heads, kv_heads)?, &cos, &sin, &positions, pairs)?, &positions)?;
+            attention::append(
+                &keys,
+                &rotary_at(&part(heads, kv_heads)?, &cos, &sin, &positions.contiguous()?, pairs)?,
+                &positions,
+            )?;
             attention::append(&values, &part(heads + kv_heads, kv_heads)?, &positions)?;
             assert_eq!(reals(&cache.i(0)?), reals(&keys), "{dtype:?}");
             assert_eq!(reals(&cache.i(1)?), reals(&values), "{dtype:?}");
@@ -271,12 +276,34 @@ fn one_launch_turns_and_appends_as_several_do() {
 
 #[test]
 fn a_position_outside_of_the_cache_is_an_error_of_the_launch() {
-    let device = Device::Cpu;
+    on_every_device(|device| {
+        let cache = Tensor::zeros((1, 1, 4, 8), DType::F32, device)?;
+        let new = Tensor::ones((1, 1, 1, 8), DType::F32, device)?;
+        let at = |position: u32| Tensor::new(&[[position]], device);
+        // On the CPU it comes at once, on a GPU with what waits for it, if no op comes before.
+        let outcome = attention::append(&cache, &new, &at(4)?).and_then(|()| tilewright_candle::synchronize(device));
+        let text = message(outcome);
+        assert!(text.contains("the position is outside of the cache") && text.contains("append.rs"), "{text}");
+        // The next call is none the worse.
+        attention::append(&cache, &new, &at(3)?)?;
+        assert_eq!(cache.sum_all()?.to_scalar::<f32>()?, 8.0);
+        Ok(())
+    });
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn the_next_op_tells_of_an_earlier_error() {
+    if !candle_core::utils::cuda_is_available() {
+        return;
+    }
+    let device = Device::new_cuda(0).unwrap();
     let cache = Tensor::zeros((1, 1, 4, 8), DType::F32, &device).unwrap();
     let new = Tensor::ones((1, 1, 1, 8), DType::F32, &device).unwrap();
-    let text = message(attention::append(&cache, &new, &Tensor::new(&[[4u32]], &device).unwrap()));
-    assert!(text.contains("the position is outside of the cache") && text.contains("append.rs"), "{text}");
-    // The next call is none the worse.
-    attention::append(&cache, &new, &Tensor::new(&[[3u32]], &device).unwrap()).unwrap();
-    assert_eq!(cache.sum_all().unwrap().to_scalar::<f32>().unwrap(), 8.0);
+    attention::append(&cache, &new, &Tensor::new(&[[9u32]], &device).unwrap()).unwrap();
+    device.synchronize().unwrap();
+    let text = message(attention::append(&cache, &new, &Tensor::new(&[[0u32]], &device).unwrap()));
+    assert!(text.starts_with("append: an earlier launch on this stream has failed"), "{text}");
+    assert!(text.contains("the position is outside of the cache"), "{text}");
+    attention::append(&cache, &new, &Tensor::new(&[[0u32]], &device).unwrap()).unwrap();
 }

@@ -3,7 +3,7 @@
 use crate::common::{Random, Sum, assert_close, check_forward, check_gradients, message, on_every_device, reals};
 use candle_core::{DType, Module, Result, Tensor, Var};
 use tilewright_candle::products::{
-    Activation, Ends, Fp8Linear, Packing, QuantisedLinear, Weights, fp8, linear, linear_with, matmul,
+    Activation, Fp8Linear, Fused, Packing, QuantisedLinear, Weights, fp8, fused_linear, fused_swiglu, linear, matmul,
 };
 
 /// Sums of `k` products of numbers up to 2.
@@ -54,14 +54,56 @@ fn ends_of_a_product_are_computed_with_it() {
         let (x, weight) = (random.tensor(&[2, 3, 32], device)?, random.tensor(&[16, 32], device)?);
         let (bias, residual) = (random.tensor(&[16], device)?, random.tensor(&[2, 3, 16], device)?);
         let op = |x: &[Tensor]| {
-            let ends = Ends { bias: Some(&x[2]), activation: Activation::Relu, residual: Some(&x[3]) };
-            linear_with(&x[0], &x[1], ends)
+            let around =
+                Fused { bias: Some(&x[2]), activation: Activation::Relu, residual: Some(&x[3]), ..Fused::default() };
+            fused_linear(&x[0], &x[1], around)
         };
         let own = |x: &[Tensor]| x[0].broadcast_matmul(&x[1].t()?)?.broadcast_add(&x[2])?.relu()? + &x[3];
-        check_forward("linear_with", &[&x, &weight, &bias, &residual], of_product(34), op, own)?;
-        let op = |x: &[Tensor]| linear_with(&x[0], &x[1], Ends::default());
+        check_forward("fused_linear", &[&x, &weight, &bias, &residual], of_product(34), op, own)?;
+        let op = |x: &[Tensor]| fused_linear(&x[0], &x[1], Fused::default());
         let own = |x: &[Tensor]| x[0].broadcast_matmul(&x[1].t()?);
-        check_forward("linear_with", &[&x, &weight], of_product(32), op, own)
+        check_forward("fused_linear", &[&x, &weight], of_product(32), op, own)
+    });
+}
+
+/// RMS norm by candle's elementary ops.
+fn normed(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let scale = (x.sqr()?.mean_keepdim(candle_core::D::Minus1)? + eps)?.sqrt()?;
+    x.broadcast_div(&scale)?.broadcast_mul(weight)
+}
+
+#[test]
+fn products_of_any_number_of_rows_are_fused_with_what_stands_around_them() {
+    on_every_device(|device| {
+        let mut random = Random::new(68);
+        // Rows of less than a block, of more than one, and one and a half.
+        for (rows, k) in [(1, 48), (1, 1100), (4, 768), (5, 64), (0, 16)] {
+            let (x, weight) = (random.tensor(&[1, rows, k], device)?, random.tensor(&[14, k], device)?);
+            let (norm, residual) = (random.tensor(&[k], device)?, random.tensor(&[1, rows, 14], device)?);
+            // Normed numbers times their weights are up to 8, those of the product up to 2. Where the norm is a launch of its own,
+            // they are rounded to the dtype in between: in bf16 by 2^-8, which is 512 times the 128 roundings of 2^-24 of a term.
+            let between = if rows > 4 { 512.0 } else { 0.0 };
+            let sum = Sum::of(k + 2, 16.0 * (1.0 + between));
+
+            let op = |x: &[Tensor]| {
+                let around = Fused { norm: Some((&x[2], 1e-5)), residual: Some(&x[3]), ..Fused::default() };
+                fused_linear(&x[0], &x[1], around)
+            };
+            let own = |x: &[Tensor]| normed(&x[0], &x[2], 1e-5)?.broadcast_matmul(&x[1].t()?)? + &x[3];
+            check_forward("fused_linear", &[&x, &weight, &norm, &residual], sum, op, own)?;
+
+            let gate = |y: Tensor| y.narrow(2, 0, 7)?.silu()? * y.narrow(2, 7, 7)?;
+            let op = |x: &[Tensor]| fused_swiglu(&x[0], &x[1], Some((&x[2], 1e-5)));
+            let own = |x: &[Tensor]| gate(normed(&x[0], &x[2], 1e-5)?.broadcast_matmul(&x[1].t()?)?);
+            // The product of two such sums.
+            let sum = Sum::of(2 * (k + 2), 16.0 * 8.0 * k as f64 * (1.0 + between));
+            check_forward("fused_swiglu", &[&x, &weight, &norm], sum, op, own)?;
+            let op = |x: &[Tensor]| fused_swiglu(&x[0], &x[1], None);
+            let own = |x: &[Tensor]| gate(x[0].broadcast_matmul(&x[1].t()?)?);
+            let sum = Sum::of(2 * (k + 2), 4.0 * 4.0 * k as f64 * (1.0 + between));
+            check_forward("fused_swiglu", &[&x, &weight], sum, op, own)?;
+        }
+        Ok(())
     });
 }
 

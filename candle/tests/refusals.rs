@@ -3,7 +3,7 @@
 use crate::common::message;
 use candle_core::{DType, Device, Module, Result, Tensor};
 use tilewright_candle::attention::{self, Attention};
-use tilewright_candle::products::{Ends, Packing, QuantisedLinear, fp8, linear, linear_with, matmul};
+use tilewright_candle::products::{Fused, Packing, QuantisedLinear, fp8, fused_linear, linear, matmul};
 use tilewright_candle::rows::{self, CrossEntropy, Gelu, Pairs};
 
 /// Asserts what an error begins with, and what else it says.
@@ -41,7 +41,7 @@ fn dtypes() {
     refused(decoded, "decode: `lengths` is of f32", "the dtypes that are accepted are u32, i32");
     refused(
         attention::attention(&q, &q.to_dtype(DType::F64).unwrap(), &q, Attention::default()),
-        "flash: `k` is of f64",
+        "attention: `k` is of f64",
         "",
     );
     let layer = QuantisedLinear::nf4(&zeros(&[8, 64])).unwrap();
@@ -68,11 +68,11 @@ fn ranks_and_shapes() {
     refused(linear(&x, &zeros(&[3, 5])), "linear: `x` has the shape [2, 4]", "`weight` multiplies 5 numbers");
     refused(matmul(&x, &x), "matmul: `b` has the shape [2, 4] where `a` has [2, 4]", "[m, k] and [k, n]");
     let residual = zeros(&[2, 5]);
-    let ends = Ends { residual: Some(&residual), ..Ends::default() };
-    refused(linear_with(&x, &zeros(&[3, 4]), ends), "linear_with: `residual` has the shape [2, 5]", "[2, 3]");
+    let around = Fused { residual: Some(&residual), ..Fused::default() };
+    refused(fused_linear(&x, &zeros(&[3, 4]), around), "fused_linear: `residual` has the shape [2, 5]", "[2, 3]");
     let q = zeros(&[1, 3, 2, 8]);
     let k = zeros(&[1, 2, 2, 8]);
-    refused(attention::attention(&q, &k, &k, Attention::default()), "flash: `k` has 2 heads", "must be a multiple");
+    refused(attention::attention(&q, &k, &k, Attention::default()), "attention: `k` has 2 heads", "must be a multiple");
     let positions = Tensor::zeros((1, 1), DType::U32, &Device::Cpu).unwrap();
     refused(
         attention::append(&zeros(&[1, 2, 9, 8]), &zeros(&[1, 2, 2, 8]), &positions),
@@ -102,7 +102,7 @@ fn strides() {
     let q = zeros(&[1, 2, 8, 4]).transpose(2, 3).unwrap();
     refused(
         attention::attention(&q, &q, &q, Attention::default()),
-        "flash: `q` has",
+        "attention: `q` has",
         "its last dimension is not contiguous",
     );
     let repeated = zeros(&[1, 4]).broadcast_as((2, 4)).unwrap();
@@ -126,7 +126,7 @@ fn memory_that_is_read_and_written() {
 fn values() {
     let q = zeros(&[1, 1, 2, 8]);
     let options = Attention::default().scale(-1.0);
-    refused(attention::attention(&q, &q, &q, options), "flash: ", "positive");
+    refused(attention::attention(&q, &q, &q, options), "attention: ", "positive");
 }
 
 #[cfg(feature = "cuda")]

@@ -10,6 +10,7 @@
 //! ```
 
 mod arguments;
+mod fused;
 mod measure;
 mod model;
 mod ops;

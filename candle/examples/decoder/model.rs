@@ -1,6 +1,7 @@
 //! The decoder: its shape, its weights, its cache, and how they make logits.
 
-use crate::ops::Ops;
+use crate::fused;
+use crate::ops::{Op, Ops};
 use candle_core::{DType, Device, Result, Tensor};
 use std::cell::RefCell;
 use tilewright_candle::rows::rotary_tables;
@@ -198,6 +199,12 @@ impl Model {
         let count = tokens.dim(1)?;
         let embedded = self.embedding.index_select(&tokens.flatten_all()?, 0)?;
         let mut residual = embedded.reshape((1, count, self.shape.width))?;
+        if count == 1 && ops.ours(Op::Fused) {
+            for (layer, cache) in self.layers.iter().zip(&cache.0) {
+                residual = fused::layer(self, layer, &residual, first, cache)?;
+            }
+            return fused::logits(&residual, (&self.norm, self.shape.eps), &self.embedding);
+        }
         let mut normed = ops.norm(&residual, &self.layers[0].attention_norm, self.shape.eps)?;
         for (at, layer) in self.layers.iter().enumerate() {
             let mixed = ops.attention(self, layer, &normed, first, &cache.0[at])?;

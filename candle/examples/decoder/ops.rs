@@ -20,11 +20,13 @@ pub enum Op {
     Rotary,
     /// Attention, which of ours repeats no keys and keeps no scores.
     Attention,
+    /// Of a token after the prompt, norms, gates and residuals together with the products that they stand around.
+    Fused,
 }
 
 impl Op {
     /// In the order in which they are exchanged.
-    pub const ALL: [Op; 5] = [Op::Norm, Op::Gate, Op::Product, Op::Rotary, Op::Attention];
+    pub const ALL: [Op; 6] = [Op::Norm, Op::Gate, Op::Product, Op::Rotary, Op::Attention, Op::Fused];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -33,6 +35,7 @@ impl Op {
             Op::Product => "products",
             Op::Rotary => "rotary and cache",
             Op::Attention => "attention",
+            Op::Fused => "fused products",
         }
     }
 }
@@ -42,7 +45,7 @@ impl Op {
 pub struct Ops(pub Vec<Op>);
 
 impl Ops {
-    fn ours(&self, op: Op) -> bool {
+    pub fn ours(&self, op: Op) -> bool {
         self.0.contains(&op)
     }
 
@@ -113,23 +116,24 @@ impl Ops {
             rotary_emb::rope(&heads(qkv.get(0)?)?, &cos, &sin)?
         };
         let mixed = if self.ours(Op::Attention) {
-            self.our_attention(model, &q, first, cache)?
+            our_attention(model, &q, first, cache)?
         } else {
             candles_attention(model, &q, first, cache)?
         };
         self.product(&mixed.transpose(1, 2)?.reshape((1, count, queries))?, &layer.output)
     }
+}
 
-    fn our_attention(&self, model: &Model, q: &Tensor, first: usize, cache: &Tensor) -> Result<Tensor> {
-        let (keys, values, count) = (cache.get(0)?, cache.get(1)?, q.dim(2)?);
-        let options = Attention::default().causal();
-        if count == 1 {
-            let lengths = model.places.numbers.narrow(1, first + 1, 1)?.squeeze(0)?;
-            return decode(q, &keys, &values, Some(&lengths), options);
-        }
-        let there = first + count;
-        attention(q, &keys.narrow(2, 0, there)?, &values.narrow(2, 0, there)?, options)
+/// Attention of new tokens over those of the cache, which has them already.
+pub fn our_attention(model: &Model, q: &Tensor, first: usize, cache: &Tensor) -> Result<Tensor> {
+    let (keys, values, count) = (cache.get(0)?, cache.get(1)?, q.dim(2)?);
+    let options = Attention::default().causal();
+    if count == 1 {
+        let lengths = model.places.numbers.narrow(1, first + 1, 1)?.squeeze(0)?;
+        return decode(q, &keys, &values, Some(&lengths), options);
     }
+    let there = first + count;
+    attention(q, &keys.narrow(2, 0, there)?, &values.narrow(2, 0, there)?, options)
 }
 
 /// Results of products with parts of a weight.

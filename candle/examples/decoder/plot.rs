@@ -30,14 +30,14 @@ fn bars(area: &Area<'_>, title: &str, rows: &[Row], time: fn(&Row) -> Duration) 
         .margin(12)
         .x_label_area_size(24)
         .y_label_area_size(140)
-        .build_cartesian_2d(0.0..longest * 1.1, (0..rows.len()).into_segmented())?;
+        .build_cartesian_2d(0.0..longest * 1.1, (0..rows.len().saturating_sub(1)).into_segmented())?;
     let label = |at: &SegmentValue<usize>| match at {
         SegmentValue::CenterOf(at) | SegmentValue::Exact(at) => {
             rows.iter().rev().nth(*at).map_or(String::new(), |row| row.label.to_string())
         }
         SegmentValue::Last => String::new(),
     };
-    chart.configure_mesh().disable_y_mesh().light_line_style(WHITE).y_label_formatter(&label).draw()?;
+    chart.configure_mesh().disable_y_mesh().x_labels(6).light_line_style(WHITE).y_label_formatter(&label).draw()?;
     chart.draw_series(ms.iter().rev().enumerate().map(|(at, ms)| {
         let corners = [(0.0, SegmentValue::Exact(at)), (*ms, SegmentValue::Exact(at + 1))];
         let mut bar = Rectangle::new(corners, COLOUR.filled());

@@ -1,7 +1,7 @@
 //! What fills caches: new keys and values, written where their positions say.
 
-use crate::Element;
 use crate::prelude::*;
+use crate::{Element, call_in_place};
 use tilewright::launch::MaybeView;
 use tilewright_kernels::rows::Pairs;
 use tilewright_kernels::{TensorView, TensorViewMut};
@@ -202,22 +202,21 @@ pub fn paged_append(
     positions: &Tensor,
     scale: Option<&Tensor>,
 ) -> candle_core::Result<()> {
-    match scale {
-        Some(scale) => scaled(pages, new, table, positions, scale),
-        None => plain(pages, new, table, positions),
-    }
-}
-
-candle_op! {
-    fn plain(mut pages, new, table, positions) {
-        to_pages(pages, [new, table, positions], None)
-    }
-}
-
-candle_op! {
-    fn scaled(mut pages, new, table, positions, scale) {
-        to_pages(pages, [new, table, positions], Some(scale))
-    }
+    let (op, pages, inputs) =
+        ("paged_append", ("pages", pages), [("new", new), ("table", table), ("positions", positions)]);
+    let [] = match scale {
+        None => call_in_place(op, pages, inputs, |_| Ok([]), |pages, inputs, []| to_pages(pages, inputs, None)),
+        Some(scale) => {
+            let [new, table, positions] = inputs;
+            let inputs = [new, table, positions, ("scale", scale)];
+            let run =
+                |pages: TensorMut<'_>, [new, table, positions, scale]: [TensorRef<'_>; 4], []: [TensorMut<'_>; 0]| {
+                    to_pages(pages, [new, table, positions], Some(scale))
+                };
+            call_in_place(op, pages, inputs, |_| Ok([]), run)
+        }
+    }?;
+    Ok(())
 }
 
 fn to_pages(
@@ -324,20 +323,15 @@ pub fn rotary_append(
     heads: usize,
     pairs: Pairs,
 ) -> candle_core::Result<Tensor> {
-    turn_and_append(cache, qkv, cos, sin, positions, heads, pairs)?.transpose(1, 2)
-}
-
-candle_op! {
-    /// [`rotary_append`], its result as `[batch, tokens, heads, d]`.
-    fn turn_and_append(mut cache, qkv, cos, sin, positions; heads: usize, pairs: Pairs) -> (
-        q: queries(qkv, cos, heads)?,
-    ) {
+    let inputs = [("qkv", qkv), ("cos", cos), ("sin", sin), ("positions", positions)];
+    let outputs = |[qkv, cos, ..]: [TensorRef<'_>; 4]| Ok([queries(qkv, cos, heads)?]);
+    let [q] = call_in_place("rotary_append", ("cache", cache), inputs, outputs, |cache, inputs, [q]| {
+        let [qkv, cos, ..] = inputs;
         dispatch!(qkv => T in [f16, bf16, f32, f64] {
-            dispatch!(cos => C in [f16, bf16, f32, f64] {
-                rotate_into::<T, C>(cache, [qkv, cos, sin, positions], pairs, q)
-            })
+            dispatch!(cos => C in [f16, bf16, f32, f64] { rotate_into::<T, C>(cache, inputs, pairs, q) })
         })
-    }
+    })?;
+    q.transpose(1, 2)
 }
 
 fn queries(qkv: TensorRef<'_>, cos: TensorRef<'_>, heads: usize) -> Result<Spec> {

@@ -39,30 +39,36 @@ use tilewright_kernels::attention::{self, Attention, Saved};
 ///
 /// Of other dtypes and shapes, of a last dimension that is not contiguous, of a scale that is not positive; those of launches.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: Attention) -> candle_core::Result<Tensor> {
-    flash(q, k, v, options)?.transpose(1, 2)
+    tokens_first::attention(q, k, v, options)?.transpose(1, 2)
 }
 
-candle_op! {
-    /// [`attention`], as `[batch, queries, heads, dv]`, and the logarithms of sums, which the gradient needs.
-    fn flash(q, k, v; options: Attention) -> (
-        out: Spec::new(q.dtype(), token_first(q, v)?),
-        lse: Spec::new(CandleDType::F32, q.shape::<4>().map(|[batch, heads, queries, _]| (batch, heads, queries))?),
-    ) {
-        dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (cx, out, lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, lse.view_mut::<f32, 3>()?);
-            attention::forward_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, None, &options, out, lse)
-        })
-    }
-    backward(dout) -> (q: dq, k: dk, v: dv) {
-        dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (out, dout) = (out.view::<T, 4>()?.transpose(1, 2)?, dout.view()?.transpose(1, 2)?);
-            let (q, k, v, lse, cx) = (q.view()?, k.view()?, v.view()?, lse.view()?, q.context());
-            let saved = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
-            let room = attention::backward_workspace(cx, &saved, &options)?;
-            let mut workspace = Scratch::empty(cx.device(), room)?;
-            let (dq, dk, dv) = (dq.view_mut::<T, 4>()?, dk.view_mut::<T, 4>()?, dv.view_mut::<T, 4>()?);
-            attention::backward_into(cx, saved, &options, &mut workspace, dq, dk, dv)
-        })
+/// Results as they are in memory: `[batch, queries, heads, dv]`.
+mod tokens_first {
+    use super::*;
+    use tilewright_kernels::attention as library;
+
+    candle_op! {
+        /// [`attention`](super::attention()), and the logarithms of sums, which the gradient needs.
+        pub fn attention(q, k, v; options: Attention) -> (
+            out: Spec::new(q.dtype(), token_first(q, v)?),
+            lse: Spec::new(CandleDType::F32, q.shape::<4>().map(|[batch, heads, queries, _]| (batch, heads, queries))?),
+        ) {
+            dispatch!(q => T in [f16, bf16, f32, f64] {
+                let (cx, out, lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, lse.view_mut::<f32, 3>()?);
+                library::forward_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, None, &options, out, lse)
+            })
+        }
+        backward(dout) -> (q: dq, k: dk, v: dv) {
+            dispatch!(q => T in [f16, bf16, f32, f64] {
+                let (out, dout) = (out.view::<T, 4>()?.transpose(1, 2)?, dout.view()?.transpose(1, 2)?);
+                let (q, k, v, lse, cx) = (q.view()?, k.view()?, v.view()?, lse.view()?, q.context());
+                let saved = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
+                let room = library::backward_workspace(cx, &saved, &options)?;
+                let mut workspace = Scratch::empty(cx.device(), room)?;
+                let (dq, dk, dv) = (dq.view_mut::<T, 4>()?, dk.view_mut::<T, 4>()?, dv.view_mut::<T, 4>()?);
+                library::backward_into(cx, saved, &options, &mut workspace, dq, dk, dv)
+            })
+        }
     }
 }
 
@@ -73,7 +79,7 @@ pub(super) fn token_first(q: TensorRef<'_>, v: TensorRef<'_>) -> Result<(usize, 
 }
 
 candle_op! {
-    /// [`attention`] of sequences of different lengths, which follow each other in packed tensors.
+    /// [`attention`](super::attention()) of sequences of different lengths, which follow each other in packed tensors.
     ///
     /// # Shapes and dtypes
     ///
@@ -84,7 +90,7 @@ candle_op! {
     ///
     /// # Errors
     ///
-    /// As [`attention`], and of tensors that require a gradient.
+    /// As [`attention`](super::attention()), and of tensors that require a gradient.
     pub fn attention_packed(q, k, v, q_starts, k_starts; longest: usize, options: Attention) -> (
         out: packed(q, v)?,
     ) {

@@ -19,8 +19,8 @@ pub(crate) fn location(device: &CudaDevice) -> DeviceLocation {
 }
 
 /// Tilewright's device for the same context and stream.
-pub(crate) fn device(device: &CudaDevice) -> Result<tilewright::Device> {
-    tilewright::Device::of_cudarc(&device.cuda_stream()).map_err(Error::wrap)
+pub(crate) fn device(stream: &Stream) -> Result<tilewright::Device> {
+    tilewright::Device::of_cudarc(stream).map_err(Error::wrap)
 }
 
 /// A match over the slices of dtypes that kernels know; others are refused.

@@ -7,9 +7,11 @@ pub(crate) mod cuda;
 #[path = "no_cuda.rs"]
 pub(crate) mod cuda;
 
+use crate::device;
 use crate::tensor::Spec;
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, Device, DeviceLocation, Result, Storage};
+use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, DeviceLocation, Result, Storage};
+use tilewright_kernels::Context;
 
 /// The memory of a tensor that is read.
 #[derive(Clone, Copy)]
@@ -48,10 +50,11 @@ impl Home {
         Home::Cuda(storage.device().clone(), cuda::stream(storage.device()))
     }
 
-    pub(crate) fn device(&self) -> Device {
+    /// The context of the library's functions there.
+    pub(crate) fn context(&self) -> Result<Context> {
         match self {
-            Home::Cpu => Device::Cpu,
-            Home::Cuda(device, _) => Device::Cuda(device.clone()),
+            Home::Cpu => Ok(device::on_cpu()),
+            Home::Cuda(_, stream) => device::on_gpu(stream),
         }
     }
 

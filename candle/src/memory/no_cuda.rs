@@ -21,7 +21,7 @@ pub(crate) fn location(_: &CudaDevice) -> DeviceLocation {
     DeviceLocation::Cuda { gpu_id: 0 }
 }
 
-pub(crate) fn device(_: &CudaDevice) -> Result<tilewright::Device> {
+pub(crate) fn device(_: &Stream) -> Result<tilewright::Device> {
     Err(Error::NotCompiledWithCudaSupport)
 }
 

@@ -1,6 +1,7 @@
 //! Products of f8e4m3 with scales.
 
 use super::linear::projected;
+use crate::call;
 use crate::prelude::*;
 use candle_core::{DType as CandleDType, Module};
 use tilewright_kernels::Tensor as Scratch;
@@ -79,21 +80,6 @@ fn scales(x: TensorRef<'_>, tall: usize) -> Result<Spec> {
     Ok(Spec::new(CandleDType::F32, (rows.div_ceil(tall), columns.div_ceil(BLOCK))))
 }
 
-candle_op! {
-    /// A linear layer of [`Fp8Linear`].
-    fn fp8_linear(x, numbers, scales) -> (y: projected(x, numbers)?) {
-        dispatch!(x => T in [f16, bf16, f32] {
-            let (cx, x) = (x.context(), x.rows::<T>()?);
-            let mut small = Scratch::<F8E4M3, 2>::empty(cx.device(), x.shape())?;
-            let mut x_scales = Scratch::<f32, 2>::empty(cx.device(), [x.shape()[0], x.shape()[1].div_ceil(BLOCK)])?;
-            fp8::quantise_blocks_into(cx, x, &mut small, &mut x_scales)?;
-            let (b, b_scales) = (numbers.view::<F8E4M3, 2>()?, scales.view::<f32, 2>()?);
-            let (b, b_scales) = (b.transpose(0, 1)?, b_scales.transpose(0, 1)?);
-            fp8::matmul_blocks_into(cx, &small, &x_scales, b, b_scales, y.rows_mut::<T>()?)
-        })
-    }
-}
-
 /// A linear layer with weights of f8e4m3: what it is given is rounded to f8e4m3 too, each with scales of its own.
 ///
 /// ```
@@ -138,6 +124,19 @@ impl Fp8Linear {
 impl Module for Fp8Linear {
     /// `x` is `[.., k]` of f16, bf16 or f32, and so is the result, `[.., n]`.
     fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        fp8_linear(x, &self.numbers, &self.scales)
+        let inputs = [("x", x), ("numbers", &self.numbers), ("scales", &self.scales)];
+        let outputs = |[x, numbers, _]: [TensorRef<'_>; 3]| Ok([projected(x, numbers)?]);
+        let [y] = call("Fp8Linear", inputs, outputs, |[x, numbers, scales], [y]| {
+            dispatch!(x => T in [f16, bf16, f32] {
+                let (cx, x) = (x.context(), x.rows::<T>()?);
+                let mut small = Scratch::<F8E4M3, 2>::empty(cx.device(), x.shape())?;
+                let mut x_scales = Scratch::empty(cx.device(), [x.shape()[0], x.shape()[1].div_ceil(BLOCK)])?;
+                fp8::quantise_blocks_into(cx, x, &mut small, &mut x_scales)?;
+                let (b, b_scales) = (numbers.view::<F8E4M3, 2>()?, scales.view::<f32, 2>()?);
+                let (b, b_scales) = (b.transpose(0, 1)?, b_scales.transpose(0, 1)?);
+                fp8::matmul_blocks_into(cx, &small, &x_scales, b, b_scales, y.rows_mut::<T>()?)
+            })
+        })?;
+        Ok(y)
     }
 }

@@ -1,9 +1,8 @@
 //! Products of matrices.
 
+use super::fused::{Around, multiplied};
 use crate::prelude::*;
-use crate::tensor::given;
-use crate::{Element, call_with};
-use tilewright_kernels::products::{Activation, Matmul};
+use tilewright_kernels::products::Matmul;
 use tilewright_kernels::{Context, Tensor as Scratch, TensorView, TensorViewMut};
 
 candle_op! {
@@ -31,8 +30,7 @@ candle_op! {
     /// Of other dtypes and shapes, of rows with gaps; those of launches.
     pub fn linear(x, weight) -> (y: projected(x, weight)?) {
         dispatch!(x => T in [f16, bf16, f32, f64] {
-            let weight = weight.view::<T, 2>()?.transpose(0, 1)?;
-            product(x.context(), &Matmul::default(), x.rows::<T>()?, weight, y.rows_mut::<T>()?)
+            multiplied::<T>(x, weight, Around::default(), y)
         })
     }
     backward(dy) -> (x: dx, weight: dweight) {
@@ -75,73 +73,6 @@ pub(super) fn product<T: Float, const M: usize, const N: usize>(
     }
 }
 
-/// What follows a product in [`linear_with`]: `activation(x @ weight^T + bias) + residual`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ends<'a> {
-    /// `[n]`.
-    pub bias: Option<&'a Tensor>,
-    /// A function of each element.
-    pub activation: Activation,
-    /// Of the result's shape, rows at one distance.
-    pub residual: Option<&'a Tensor>,
-}
-
-/// `activation(x @ weight^T + bias) + residual` in one pass. Without gradients.
-///
-/// ```
-/// use candle_core::{Device, Tensor};
-/// use tilewright_candle::products::{Activation, Ends, linear_with};
-///
-/// # fn main() -> candle_core::Result<()> {
-/// let x = Tensor::new(&[[1f32, -2.0]], &Device::Cpu)?;
-/// let weight = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;
-/// let ends = Ends { activation: Activation::Relu, residual: Some(&x), ..Ends::default() };
-/// assert_eq!(linear_with(&x, &weight, ends)?.to_vec2::<f32>()?, [[2.0, -2.0]]);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Shapes and dtypes
-///
-/// As [`linear`]; bias and residual are of the same dtype.
-///
-/// # Errors
-///
-/// As [`linear`], and of tensors that require a gradient.
-pub fn linear_with(x: &Tensor, weight: &Tensor, ends: Ends<'_>) -> candle_core::Result<Tensor> {
-    let Ends { bias, activation, residual } = ends;
-    let optional = [bias.map(|bias| ("bias", bias)), residual.map(|residual| ("residual", residual))];
-    let inputs = [Some(("x", x)), Some(("weight", weight)), optional[0], optional[1]];
-    let outputs = |[x, weight, ..]: [Option<TensorRef<'_>>; 4]| Ok([projected(given(x)?, given(weight)?)?]);
-    let [y] = call_with("linear_with", inputs, outputs, |[x, weight, bias, residual], [y]| {
-        let (x, weight) = (given(x)?, given(weight)?);
-        dispatch!(x => T in [f16, bf16, f32, f64] { with_ends::<T>([x, weight], bias, activation, residual, y) })
-    })?;
-    Ok(y)
-}
-
-fn with_ends<T: Element + Float>(
-    [x, weight]: [TensorRef<'_>; 2],
-    bias: Option<TensorRef<'_>>,
-    activation: Activation,
-    residual: Option<TensorRef<'_>>,
-    y: TensorMut<'_>,
-) -> Result<()> {
-    let mut matmul = Matmul::default().activation(activation);
-    if let Some(bias) = bias {
-        matmul = matmul.bias(bias.view::<T, 1>()?);
-    }
-    if let Some(residual) = residual {
-        if residual.dims() != y.dims() {
-            let hint = format!("the result has the shape {:?}", y.dims());
-            return Err(residual.invalid(format!("has the shape {:?}", residual.dims()), hint));
-        }
-        matmul = matmul.residual(residual.rows::<T>()?)?;
-    }
-    let weight = weight.view::<T, 2>()?.transpose(0, 1)?;
-    product(x.context(), &matmul, x.rows::<T>()?, weight, y.rows_mut::<T>()?)
-}
-
 candle_op! {
     /// `a @ b`, of one pair of matrices or several.
     ///
@@ -153,7 +84,7 @@ candle_op! {
     /// # Errors
     ///
     /// Of other dtypes and shapes; those of launches.
-    pub fn matmul(a, b) -> (y: multiplied(a, b)?) {
+    pub fn matmul(a, b) -> (y: matrix(a, b)?) {
         dispatch!(a => T in [f16, bf16, f32, f64] {
             let (cx, plain) = (a.context(), Matmul::default());
             match (a.dims().len(), b.dims().len()) {
@@ -187,7 +118,7 @@ candle_op! {
     }
 }
 
-fn multiplied(a: TensorRef<'_>, b: TensorRef<'_>) -> Result<Spec> {
+fn matrix(a: TensorRef<'_>, b: TensorRef<'_>) -> Result<Spec> {
     match (a.dims(), b.dims()) {
         (&[m, k], &[rows, n]) if k == rows => Ok(Spec::new(a.dtype(), (m, n))),
         (&[batch, m, k], &[others, rows, n]) if k == rows && batch == others => Ok(Spec::new(a.dtype(), (batch, m, n))),

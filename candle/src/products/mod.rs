@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`linear`] | `x @ weight^T`, of any number of dimensions | both |
 //! | [`matmul`] | `a @ b`, of one pair of matrices or several | both |
-//! | [`linear_with`] | with bias, activation and residual in the same pass | none |
+//! | [`fused_linear`], [`fused_swiglu`] | with a norm before, and bias, activation, residual or gate behind | none |
 //! | [`QuantisedLinear`] | with weights of 8 bits, 4 bits or NF4 | `x` |
 //! | [`Fp8Linear`], [`fp8`] | of f8e4m3 with scales per block of 128 | none |
 //!
@@ -12,11 +12,14 @@
 //! is rounded once.
 
 pub mod fp8;
+mod fused;
 mod linear;
 mod quantised;
+mod row;
 
 pub use fp8::Fp8Linear;
-pub use linear::{Ends, linear, linear_with, matmul};
+pub use fused::{Fused, fused_linear, fused_swiglu};
+pub use linear::{linear, matmul};
 pub use quantised::{QuantisedLinear, Weights};
 pub use tilewright_kernels::products::Activation;
 pub use tilewright_kernels::products::quantised::Packing;
