@@ -328,10 +328,34 @@ pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
 ) -> Result<Tensor<f32, 1>> {
     let (logits, targets) = (logits.into(), targets.into());
     check(&logits, &targets)?;
+    let mut out = Tensor::empty(cx.device(), [options.reduction.len(targets.len())])?;
+    cross_entropy_into(cx, logits, targets, options, &mut out)?;
+    Ok(out)
+}
+
+/// [`cross_entropy`], into a tensor of the result's shape.
+///
+/// # Errors
+///
+/// As [`cross_entropy`].
+pub fn cross_entropy_into<'a, 'b, 'c, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+    out: impl Into<TensorViewMut<'c, f32, 1>>,
+) -> Result<()> {
+    let (logits, targets, out) = (logits.into(), targets.into(), out.into());
+    check(&logits, &targets)?;
+    check::shape("out", out.shape(), [options.reduction.len(targets.len())])?;
+    packed("out", out.is_contiguous())?;
+    if options.reduction == Reduction::None {
+        return losses(cx, logits, targets.elements(), out.elements(), &options);
+    }
     let scale = mean_scale(cx, targets.elements(), &options)?;
     let mut rows = Tensor::empty(cx.device(), targets.shape())?;
     losses(cx, logits, targets.elements(), rows.view_mut().elements(), &options)?;
-    reduced(cx, rows, scale.as_ref(), &options)
+    reduce(cx, rows.view(), scale.as_ref(), 1.0, out)
 }
 
 /// The gradient of [`cross_entropy`]: for each row `(softmax(x) (1 + 2 z log(sum(exp(x)))) - (1 - s) [j = target] - s / classes)`

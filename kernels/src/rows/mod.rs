@@ -22,7 +22,7 @@ mod softmax;
 
 pub use cross_entropy::{
     CrossEntropy, CrossEntropyConfig, cross_entropy, cross_entropy_backward, cross_entropy_backward_into,
-    cross_entropy_in_place,
+    cross_entropy_in_place, cross_entropy_into,
 };
 pub use divergence::{DivergenceConfig, KlTarget, jsd, jsd_backward, kl_divergence, kl_divergence_backward};
 pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_into};

@@ -73,6 +73,9 @@ impl<const R: usize> Layout<R> {
     /// Whether no two elements share memory, as far as strides in order show it: each steps over all that smaller ones
     /// reach.
     pub(crate) fn is_injective(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
         let mut dimensions: Vec<(usize, usize)> =
             self.strides.into_iter().zip(self.shape).filter(|(_, size)| *size > 1).collect();
         dimensions.sort_unstable();
@@ -209,5 +212,6 @@ mod tests {
         assert!(!Layout { shape: [3, 4], strides: [2, 1] }.is_injective());
         assert!(!Layout { shape: [3, 4], strides: [0, 1] }.is_injective());
         assert!(Layout { shape: [1, 4], strides: [0, 1] }.is_injective());
+        assert!(Layout { shape: [4, 0], strides: [0, 1] }.is_injective());
     }
 }

@@ -7,7 +7,10 @@ mod launch;
 mod quantise;
 
 pub use launch::{Fp8BlocksConfig, matmul_blocks, matmul_blocks_into};
-pub use quantise::{BLOCK, LARGEST, quantise_blocks, quantise_rows, quantise_squares, quantise_tensor};
+pub use quantise::{
+    BLOCK, LARGEST, quantise_blocks, quantise_blocks_into, quantise_rows, quantise_rows_into, quantise_squares,
+    quantise_squares_into, quantise_tensor, quantise_tensor_into,
+};
 
 use super::Matmul;
 use crate::{Context, Tensor, TensorView};

@@ -3,7 +3,8 @@
 //! The scale of a group of numbers is the largest magnitude among them divided by the largest 8-bit float, so that it comes
 //! out as that; each number is divided by it and rounded. What a product multiplies by later is the scale.
 
-use crate::{Context, Tensor, TensorView, check};
+use crate::arguments::packed;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -121,26 +122,34 @@ fn tiles<T: Float, const TALL: usize, const SQUARE: bool>(
     cx: &Context,
     x: TensorView<'_, T, 2>,
     scale_rows: usize,
-) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 2>)> {
+    out: TensorViewMut<'_, F8E4M3, 2>,
+    scales: TensorViewMut<'_, f32, 2>,
+) -> Result<()> {
     let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
     let stride = x.rows("x")?.stride;
-    let mut out = Tensor::empty(cx.device(), x.shape())?;
-    let mut scales = Tensor::empty(cx.device(), [scale_rows, x.shape()[1].div_ceil(BLOCK)])?;
-    if !x.is_empty() {
-        quantise_tiles::<_, TALL, BLOCK, SQUARE>(
-            x.elements(),
-            out.buffer_mut(),
-            scales.buffer_mut(),
-            rows,
-            columns,
-            stride as i64,
-        )
-        .grid(x.shape()[0].div_ceil(TALL) * x.shape()[1].div_ceil(BLOCK))
+    without_gaps(&x, &out, &scales, [scale_rows, x.shape()[1].div_ceil(BLOCK)])?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let (x, grid) = (x.elements(), x.shape()[0].div_ceil(TALL) * x.shape()[1].div_ceil(BLOCK));
+    quantise_tiles::<_, TALL, BLOCK, SQUARE>(x, out.elements(), scales.elements(), rows, columns, stride as i64)
+        .grid(grid)
         .num_warps(if SQUARE { 8 } else { 4 })
         .stream(cx.stream())
-        .launch(cx.device())?;
-    }
-    Ok((out, scales))
+        .launch(cx.device())
+}
+
+/// Checks what is written: 8-bit floats of the shape of `x`, and scales.
+fn without_gaps<T: DType, const R: usize>(
+    x: &TensorView<'_, T, 2>,
+    out: &TensorViewMut<'_, F8E4M3, 2>,
+    scales: &TensorViewMut<'_, f32, R>,
+    scales_shape: [usize; R],
+) -> Result<()> {
+    check::shape("out", out.shape(), x.shape())?;
+    check::shape("scales", scales.shape(), scales_shape)?;
+    packed("out", out.is_contiguous())?;
+    packed("scales", scales.is_contiguous())
 }
 
 /// `x` as 8-bit floats, and a scale for each row of each block of 128 columns: what a product takes as its first factor.
@@ -161,7 +170,25 @@ pub fn quantise_blocks<'a, T: Float>(
     x: impl Into<TensorView<'a, T, 2>>,
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 2>)> {
     let x = x.into();
-    tiles::<T, ROWS, false>(cx, x, x.shape()[0])
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
+    let mut scales = Tensor::empty(cx.device(), [x.shape()[0], x.shape()[1].div_ceil(BLOCK)])?;
+    quantise_blocks_into(cx, x, &mut out, &mut scales)?;
+    Ok((out, scales))
+}
+
+/// [`quantise_blocks`], into tensors of the shapes of its results, without gaps.
+///
+/// # Errors
+///
+/// As [`quantise_blocks`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_blocks_into<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
+    scales: impl Into<TensorViewMut<'b, f32, 2>>,
+) -> Result<()> {
+    let x = x.into();
+    tiles::<T, ROWS, false>(cx, x, x.shape()[0], out.into(), scales.into())
 }
 
 /// `x` as 8-bit floats, and a scale for each block of 128 by 128: what weights have.
@@ -178,7 +205,25 @@ pub fn quantise_squares<'a, T: Float>(
     x: impl Into<TensorView<'a, T, 2>>,
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 2>)> {
     let x = x.into();
-    tiles::<T, BLOCK, true>(cx, x, x.shape()[0].div_ceil(BLOCK))
+    let mut out = Tensor::empty(cx.device(), x.shape())?;
+    let mut scales = Tensor::empty(cx.device(), x.shape().map(|size| size.div_ceil(BLOCK)))?;
+    quantise_squares_into(cx, x, &mut out, &mut scales)?;
+    Ok((out, scales))
+}
+
+/// [`quantise_squares`], into tensors of the shapes of its results, without gaps.
+///
+/// # Errors
+///
+/// As [`quantise_blocks`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_squares_into<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
+    scales: impl Into<TensorViewMut<'b, f32, 2>>,
+) -> Result<()> {
+    let x = x.into();
+    tiles::<T, BLOCK, true>(cx, x, x.shape()[0].div_ceil(BLOCK), out.into(), scales.into())
 }
 
 /// `x` as 8-bit floats, and a scale for each row: `[rows, columns]` and `[rows]`.
@@ -191,19 +236,36 @@ pub fn quantise_rows<'a, T: Float>(
     x: impl Into<TensorView<'a, T, 2>>,
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 1>)> {
     let x = x.into();
-    let ([rows, columns], stride) = (x.shape(), x.rows("x")?.stride);
     let mut out = Tensor::empty(cx.device(), x.shape())?;
-    let mut scales = Tensor::zeros(cx.device(), [rows])?;
-    if !x.is_empty() {
-        let block = columns.next_power_of_two().clamp(128, 4096);
-        QuantiseWholeRowsConsts { COLUMNS: block }
-            .call(x.elements(), out.buffer_mut(), scales.buffer_mut(), check::size("x", columns)?, stride as i64)
-            .grid(rows)
-            .num_warps((block / 512).max(1) as u32)
-            .stream(cx.stream())
-            .launch(cx.device())?;
-    }
+    let mut scales = Tensor::zeros(cx.device(), [x.shape()[0]])?;
+    quantise_rows_into(cx, x, &mut out, &mut scales)?;
     Ok((out, scales))
+}
+
+/// [`quantise_rows`], into tensors of the shapes of its results, without gaps. Of rows without columns nothing is written.
+///
+/// # Errors
+///
+/// As [`quantise_blocks`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_rows_into<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
+    scales: impl Into<TensorViewMut<'b, f32, 1>>,
+) -> Result<()> {
+    let (x, out, scales) = (x.into(), out.into(), scales.into());
+    let ([rows, columns], stride) = (x.shape(), x.rows("x")?.stride);
+    without_gaps(&x, &out, &scales, [rows])?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let block = columns.next_power_of_two().clamp(128, 4096);
+    QuantiseWholeRowsConsts { COLUMNS: block }
+        .call(x.elements(), out.elements(), scales.elements(), check::size("x", columns)?, stride as i64)
+        .grid(rows)
+        .num_warps((block / 512).max(1) as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
 }
 
 /// `x` as 8-bit floats, and one scale: `[rows, columns]` and `[1]`. Read twice.
@@ -216,13 +278,29 @@ pub fn quantise_tensor<'a, T: Float>(
     x: impl Into<TensorView<'a, T, 2>>,
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 1>)> {
     let x = x.into();
-    let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
-    let stride = x.rows("x")?.stride as i64;
     let mut out = Tensor::empty(cx.device(), x.shape())?;
     let mut scale = Tensor::empty(cx.device(), [1])?;
+    quantise_tensor_into(cx, x, &mut out, &mut scale)?;
+    Ok((out, scale))
+}
+
+/// [`quantise_tensor`], into tensors of the shapes of its results, without gaps.
+///
+/// # Errors
+///
+/// As [`quantise_blocks`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_tensor_into<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
+    scale: impl Into<TensorViewMut<'b, f32, 1>>,
+) -> Result<()> {
+    let (x, out, scale) = (x.into(), out.into(), scale.into());
+    let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
+    let stride = x.rows("x")?.stride as i64;
+    without_gaps(&x, &out, &scale, [1])?;
     if x.is_empty() {
-        scale.buffer_mut().fill(f32::MIN_POSITIVE)?;
-        return Ok((out, scale));
+        return scale.elements().fill(f32::MIN_POSITIVE);
     }
     let mut largest = cx.device().zeros(1)?;
     let grid = x.shape()[0].div_ceil(ROWS) * x.shape()[1].div_ceil(BLOCK);
@@ -231,18 +309,10 @@ pub fn quantise_tensor<'a, T: Float>(
         .num_warps(4)
         .stream(cx.stream())
         .launch(cx.device())?;
-    quantise_by_one::<_, ROWS, BLOCK>(
-        x.elements(),
-        &largest,
-        out.buffer_mut(),
-        scale.buffer_mut(),
-        rows,
-        columns,
-        stride,
-    )
-    .grid(grid)
-    .num_warps(4)
-    .stream(cx.stream())
-    .launch(cx.device())?;
-    Ok((out, scale))
+    let (x, out, scale) = (x.elements(), out.elements(), scale.elements());
+    quantise_by_one::<_, ROWS, BLOCK>(x, &largest, out, scale, rows, columns, stride)
+        .grid(grid)
+        .num_warps(4)
+        .stream(cx.stream())
+        .launch(cx.device())
 }

@@ -3,7 +3,7 @@
 use super::kernels::{Int4ProductConsts, awq_shift};
 use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
 use super::unpack::int4_number;
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -245,7 +245,21 @@ pub fn quantise_int4<'a, F: Float>(
     packing: Packing,
 ) -> Result<PackedInt4<F>> {
     let w = w.into();
-    let [k, n] = w.shape();
+    let [words, scales, zeros] = packed_shapes(w.shape(), group, packing)?;
+    let mut packed = PackedInt4 {
+        words: Tensor::empty(cx.device(), words)?,
+        scales: Tensor::empty(cx.device(), scales)?,
+        zeros: Tensor::empty(cx.device(), zeros)?,
+        group,
+        packing,
+    };
+    let PackedInt4 { words, scales, zeros, .. } = &mut packed;
+    quantise_int4_into(cx, w, group, packing, words, scales, zeros)?;
+    Ok(packed)
+}
+
+/// The shapes of words, scales and zeros of weights `[k, n]`.
+fn packed_shapes([k, n]: [usize; 2], group: usize, packing: Packing) -> Result<[[usize; 2]; 3]> {
     if !group.is_power_of_two() || !(16..=256).contains(&group) {
         return Err(check::invalid("w", format!("has groups of {group} rows"), "give a power of two from 16 to 256"));
     }
@@ -253,35 +267,52 @@ pub fn quantise_int4<'a, F: Float>(
     if !n.is_multiple_of(8) || !awq && !k.is_multiple_of(8) {
         return Err(check::invalid("w", format!("has the shape [{k}, {n}]"), "8 numbers make a word: pad it"));
     }
-    let (groups, words) = (k.div_ceil(group), if awq { [k, n / 8] } else { [k / 8, n] });
-    let mut packed = PackedInt4 {
-        words: Tensor::empty(cx.device(), words)?,
-        scales: Tensor::empty(cx.device(), [groups, n])?,
-        zeros: Tensor::empty(cx.device(), [groups, n / 8])?,
-        group,
-        packing,
-    };
+    let groups = k.div_ceil(group);
+    Ok([if awq { [k, n / 8] } else { [k / 8, n] }, [groups, n], [groups, n / 8]])
+}
+
+/// [`quantise_int4`], into tensors of the shapes of its results, without gaps.
+///
+/// # Errors
+///
+/// As [`quantise_int4`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_int4_into<'a, 'b, F: Float>(
+    cx: &Context,
+    w: impl Into<TensorView<'a, F, 2>>,
+    group: usize,
+    packing: Packing,
+    words: impl Into<TensorViewMut<'b, i32, 2>>,
+    scales: impl Into<TensorViewMut<'b, F, 2>>,
+    zeros: impl Into<TensorViewMut<'b, i32, 2>>,
+) -> Result<()> {
+    let (w, words, scales, zeros) = (w.into(), words.into(), scales.into(), zeros.into());
+    let ([k, n], shapes) = (w.shape(), packed_shapes(w.shape(), group, packing)?);
+    check::shape("words", words.shape(), shapes[0])?;
+    check::shape("scales", scales.shape(), shapes[1])?;
+    check::shape("zeros", zeros.shape(), shapes[2])?;
+    contiguous("words", &words.as_view())?;
+    contiguous("scales", &scales.as_view())?;
+    contiguous("zeros", &zeros.as_view())?;
     if w.is_empty() {
-        return Ok(packed);
+        return Ok(());
     }
     check::size("w", k.saturating_mul(n))?;
     let ([row, column], bn) = (w.strides(), 64);
-    Int4PackConsts { G: group, BN: bn, AWQ: awq }
+    Int4PackConsts { G: group, BN: bn, AWQ: packing == Packing::Awq }
         .call(
             w.elements(),
-            packed.words.buffer_mut(),
-            packed.scales.buffer_mut(),
-            packed.zeros.buffer_mut(),
+            words.elements(),
+            scales.elements(),
+            zeros.elements(),
             n as i32,
             k as i32,
             row as i64,
             column as i64,
         )
-        .grid(groups * n.div_ceil(bn))
+        .grid(k.div_ceil(group) * n.div_ceil(bn))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(packed)
+        .launch(cx.device())
 }
 
 /// What packed weights stand for.
@@ -328,11 +359,27 @@ fn int4_unpack<F: Float, const BK: usize, const BN: usize, const AWQ: bool>(
 ///
 /// [`Error::InvalidTensor`] if it has more elements than 2<sup>31</sup> - 1, [`Error::OutOfMemory`], those of a launch.
 pub fn dequantise_int4<F: Float>(cx: &Context, weights: &Int4<'_, F>) -> Result<Tensor<F, 2>> {
-    let [k, n] = weights.shape;
-    check::size("weights", k.saturating_mul(n))?;
     let mut out = Tensor::empty(cx.device(), weights.shape)?;
+    dequantise_int4_into(cx, weights, &mut out)?;
+    Ok(out)
+}
+
+/// [`dequantise_int4`], into a tensor of the result's shape, without gaps.
+///
+/// # Errors
+///
+/// As [`dequantise_int4`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn dequantise_int4_into<'a, F: Float>(
+    cx: &Context,
+    weights: &Int4<'_, F>,
+    out: impl Into<TensorViewMut<'a, F, 2>>,
+) -> Result<()> {
+    let (out, [k, n]) = (out.into(), weights.shape);
+    check::size("weights", k.saturating_mul(n))?;
+    check::shape("out", out.shape(), weights.shape)?;
+    contiguous("out", &out.as_view())?;
     if out.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let (bk, bn) = (weights.step().min(32), 128);
     Int4UnpackConsts { BK: bk, BN: bn, AWQ: weights.packing == Packing::Awq }
@@ -340,7 +387,7 @@ pub fn dequantise_int4<F: Float>(cx: &Context, weights: &Int4<'_, F>) -> Result<
             weights.words.elements(),
             weights.scales.elements(),
             MaybeView::from(weights.zeros.map(|zeros| zeros.elements())),
-            out.buffer_mut(),
+            out.elements(),
             n as i32,
             k as i32,
             weights.group as i32,
@@ -349,6 +396,5 @@ pub fn dequantise_int4<F: Float>(cx: &Context, weights: &Int4<'_, F>) -> Result<
         .grid(k.div_ceil(bk) * n.div_ceil(bn))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }

@@ -2,7 +2,7 @@
 
 use super::kernels::Int8ProductConsts;
 use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
 
@@ -136,29 +136,41 @@ fn int8_quantise<F: Float, const BK: usize, const BN: usize>(
 /// [`Error::OutOfMemory`], those of a launch.
 pub fn quantise_int8<'a, F: Float>(cx: &Context, w: impl Into<TensorView<'a, F, 2>>) -> Result<QuantisedInt8> {
     let w = w.into();
-    let ([k, n], [row, column]) = (w.shape(), w.strides());
-    let (rows, columns) = (check::size("w", k)?, check::size("w", n)?);
+    let [k, n] = w.shape();
     let mut made =
         QuantisedInt8 { numbers: Tensor::empty(cx.device(), [k, n])?, scales: Tensor::zeros(cx.device(), [n])? };
+    quantise_int8_into(cx, w, &mut made.numbers, &mut made.scales)?;
+    Ok(made)
+}
+
+/// [`quantise_int8`], into tensors of the shapes of its results, without gaps. Of weights without rows nothing is written.
+///
+/// # Errors
+///
+/// As [`quantise_int8`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_int8_into<'a, 'b, F: Float>(
+    cx: &Context,
+    w: impl Into<TensorView<'a, F, 2>>,
+    numbers: impl Into<TensorViewMut<'b, i8, 2>>,
+    scales: impl Into<TensorViewMut<'b, f32, 1>>,
+) -> Result<()> {
+    let (w, numbers, scales) = (w.into(), numbers.into(), scales.into());
+    let ([k, n], [row, column]) = (w.shape(), w.strides());
+    let (rows, columns) = (check::size("w", k)?, check::size("w", n)?);
+    check::shape("numbers", numbers.shape(), [k, n])?;
+    check::shape("scales", scales.shape(), [n])?;
+    contiguous("numbers", &numbers.as_view())?;
+    contiguous("scales", &scales.as_view())?;
     if w.is_empty() {
-        return Ok(made);
+        return Ok(());
     }
     let bn = 64;
     Int8QuantiseConsts { BK: 32, BN: bn }
-        .call(
-            w.elements(),
-            made.numbers.buffer_mut(),
-            made.scales.buffer_mut(),
-            columns,
-            rows,
-            row as i64,
-            column as i64,
-        )
+        .call(w.elements(), numbers.elements(), scales.elements(), columns, rows, row as i64, column as i64)
         .grid(n.div_ceil(bn))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(made)
+        .launch(cx.device())
 }
 
 /// `number * scale`, in blocks.
@@ -186,18 +198,35 @@ fn int8_dequantise<F: Float, const BK: usize, const BN: usize>(
 ///
 /// [`Error::OutOfMemory`], those of a launch.
 pub fn dequantise_int8<F: Float>(cx: &Context, weights: &Int8<'_>) -> Result<Tensor<F, 2>> {
+    let mut out = Tensor::empty(cx.device(), weights.numbers.shape())?;
+    dequantise_int8_into(cx, weights, &mut out)?;
+    Ok(out)
+}
+
+/// [`dequantise_int8`], into a tensor of the result's shape, without gaps.
+///
+/// # Errors
+///
+/// As [`dequantise_int8`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn dequantise_int8_into<'a, F: Float>(
+    cx: &Context,
+    weights: &Int8<'_>,
+    out: impl Into<TensorViewMut<'a, F, 2>>,
+) -> Result<()> {
+    let out = out.into();
     let ([k, n], [row, column]) = (weights.numbers.shape(), weights.numbers.strides());
     let (rows, columns) = (check::size("weights", k)?, check::size("weights", n)?);
-    let mut out = Tensor::empty(cx.device(), [k, n])?;
+    check::shape("out", out.shape(), [k, n])?;
+    contiguous("out", &out.as_view())?;
     if out.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let (bk, bn) = (16, 128);
     Int8DequantiseConsts { BK: bk, BN: bn }
         .call(
             weights.numbers.elements(),
             weights.scales.elements(),
-            out.buffer_mut(),
+            out.elements(),
             columns,
             rows,
             row as i64,
@@ -206,6 +235,5 @@ pub fn dequantise_int8<F: Float>(cx: &Context, weights: &Int8<'_>) -> Result<Ten
         .grid(k.div_ceil(bk) * n.div_ceil(bn))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }

@@ -25,8 +25,8 @@ mod launch;
 mod nf4;
 mod unpack;
 
-pub use int4::{Int4, PackedInt4, Packing, dequantise_int4, quantise_int4};
-pub use int8::{Int8, QuantisedInt8, dequantise_int8, quantise_int8};
+pub use int4::{Int4, PackedInt4, Packing, dequantise_int4, dequantise_int4_into, quantise_int4, quantise_int4_into};
+pub use int8::{Int8, QuantisedInt8, dequantise_int8, dequantise_int8_into, quantise_int8, quantise_int8_into};
 pub use launch::{QuantisedConfig, Weights, matmul, matmul_into, workspace};
-pub use nf4::{Nf4, QuantisedNf4, dequantise_nf4, quantise_nf4};
+pub use nf4::{Nf4, QuantisedNf4, dequantise_nf4, dequantise_nf4_into, quantise_nf4, quantise_nf4_into};
 pub use unpack::NF4;

@@ -3,7 +3,7 @@
 use super::kernels::Nf4ProductConsts;
 use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
 use super::unpack::nf4_number;
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
 
@@ -151,24 +151,44 @@ fn nf4_quantise<F: Float, const B: usize>(w: Ptr<F>, bytes: PtrMut<u8>, largest:
 pub fn quantise_nf4<'a, F: Float>(cx: &Context, w: impl Into<TensorView<'a, F, 2>>) -> Result<QuantisedNf4> {
     let w = w.into();
     let [n, k] = w.shape();
-    if !k.is_multiple_of(BLOCK) {
-        return Err(check::invalid("w", format!("has rows of {k}"), "rows are whole blocks of 64: pad them"));
-    }
-    contiguous("w", &w)?;
     let mut made = QuantisedNf4 {
         bytes: Tensor::empty(cx.device(), [n, k / 2])?,
         largest: Tensor::empty(cx.device(), [n, k / BLOCK])?,
     };
+    quantise_nf4_into(cx, w, &mut made.bytes, &mut made.largest)?;
+    Ok(made)
+}
+
+/// [`quantise_nf4`], into tensors of the shapes of its results, without gaps.
+///
+/// # Errors
+///
+/// As [`quantise_nf4`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn quantise_nf4_into<'a, 'b, F: Float>(
+    cx: &Context,
+    w: impl Into<TensorView<'a, F, 2>>,
+    bytes: impl Into<TensorViewMut<'b, u8, 2>>,
+    largest: impl Into<TensorViewMut<'b, f32, 2>>,
+) -> Result<()> {
+    let (w, bytes, largest) = (w.into(), bytes.into(), largest.into());
+    let [n, k] = w.shape();
+    if !k.is_multiple_of(BLOCK) {
+        return Err(check::invalid("w", format!("has rows of {k}"), "rows are whole blocks of 64: pad them"));
+    }
+    check::shape("bytes", bytes.shape(), [n, k / 2])?;
+    check::shape("largest", largest.shape(), [n, k / BLOCK])?;
+    contiguous("w", &w)?;
+    contiguous("bytes", &bytes.as_view())?;
+    contiguous("largest", &largest.as_view())?;
     if w.is_empty() {
-        return Ok(made);
+        return Ok(());
     }
     let count = n * (k / BLOCK);
-    nf4_quantise::<_, 16>(w.elements(), made.bytes.buffer_mut(), made.largest.buffer_mut(), check::size("w", count)?)
+    nf4_quantise::<_, 16>(w.elements(), bytes.elements(), largest.elements(), check::size("w", count)?)
         .grid(count.div_ceil(16))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(made)
+        .launch(cx.device())
 }
 
 /// What blocks stand for, `B` for each program.
@@ -190,19 +210,31 @@ fn nf4_dequantise<F: Float, const B: usize>(bytes: Ptr<u8>, largest: Ptr<f32>, o
 pub fn dequantise_nf4<F: Float>(cx: &Context, weights: &Nf4<'_>) -> Result<Tensor<F, 2>> {
     let [n, halves] = weights.bytes.shape();
     let mut out = Tensor::empty(cx.device(), [n, 2 * halves])?;
+    dequantise_nf4_into(cx, weights, &mut out)?;
+    Ok(out)
+}
+
+/// [`dequantise_nf4`], into a tensor of the result's shape, without gaps.
+///
+/// # Errors
+///
+/// As [`dequantise_nf4`], and [`Error::InvalidTensor`] if shapes do not fit.
+pub fn dequantise_nf4_into<'a, F: Float>(
+    cx: &Context,
+    weights: &Nf4<'_>,
+    out: impl Into<TensorViewMut<'a, F, 2>>,
+) -> Result<()> {
+    let (out, [n, halves]) = (out.into(), weights.bytes.shape());
+    check::shape("out", out.shape(), [n, 2 * halves])?;
+    contiguous("out", &out.as_view())?;
     if out.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let count = weights.largest.len();
-    nf4_dequantise::<_, 16>(
-        weights.bytes.elements(),
-        weights.largest.elements(),
-        out.buffer_mut(),
-        check::size("weights", count)?,
-    )
-    .grid(count.div_ceil(16))
-    .num_warps(4)
-    .stream(cx.stream())
-    .launch(cx.device())?;
-    Ok(out)
+    let (bytes, largest) = (weights.bytes.elements(), weights.largest.elements());
+    nf4_dequantise::<_, 16>(bytes, largest, out.elements(), check::size("weights", count)?)
+        .grid(count.div_ceil(16))
+        .num_warps(4)
+        .stream(cx.stream())
+        .launch(cx.device())
 }

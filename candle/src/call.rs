@@ -1,0 +1,208 @@
+//! One call of an op: candle's storages are borrowed, memory for results is allocated, kernels are launched.
+//!
+//! Nothing is copied, and on a GPU nothing is waited for: launches go to candle's stream, in order with candle's own.
+
+use crate::device;
+use crate::lock::{Named, with_inputs};
+use crate::memory::{Elements, Home, Memory, MemoryMut};
+use crate::tensor::{Place, Spec, TensorMut, TensorRef};
+use candle_core::{DeviceLocation, Error, Layout, Result, Shape, Storage};
+use std::fmt;
+use tilewright_kernels::Context;
+
+/// A tensor's storage under candle's lock, and where the tensor is in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) memory: Memory<'a>,
+    pub(crate) layout: &'a Layout,
+}
+
+/// The same of a tensor that is changed.
+pub(crate) struct HeldMut<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) memory: MemoryMut<'a>,
+    pub(crate) layout: &'a Layout,
+}
+
+/// An error with the op that gives it.
+struct OpError {
+    op: &'static str,
+    error: Box<str>,
+}
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.op, self.error)
+    }
+}
+
+/// An error of this op.
+pub(crate) fn refused(op: &'static str, error: impl fmt::Display) -> Error {
+    Error::wrap(OpError { op, error: error.to_string().into() })
+}
+
+/// An error of the library, which names its own functions where candle has others.
+fn in_candles_words(error: tilewright::Error) -> tilewright::Error {
+    match error {
+        tilewright::Error::InvalidTensor { tensor, problem, hint } if hint.contains("`general::contiguous`") => {
+            tilewright::Error::InvalidTensor { tensor, problem, hint: "call `contiguous` first".into() }
+        }
+        other => other,
+    }
+}
+
+/// `f` of each item, or the first error.
+fn try_map<T, U, const N: usize>(items: [T; N], mut f: impl FnMut(T) -> Result<U>) -> Result<[U; N]> {
+    let mut failed = None;
+    let made = items.map(|item| match f(item) {
+        Ok(made) => Some(made),
+        Err(error) => {
+            failed.get_or_insert(error);
+            None
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(made.map(|made| made.expect("nothing has failed"))),
+    }
+}
+
+/// A tensor whose memory is known.
+fn place<'a>(
+    cx: &'a Context,
+    (name, layout): (&'static str, &'a Layout),
+    elements: &Elements<'_>,
+) -> tilewright::Result<Place<'a>> {
+    let start = layout.start_offset();
+    let span = if layout.shape().elem_count() == 0 {
+        Some(0)
+    } else {
+        let mut reach = layout.dims().iter().zip(layout.stride());
+        reach.try_fold(1usize, |span, (size, stride)| span.checked_add((size - 1).checked_mul(*stride)?))
+    };
+    let Some(span) = span.filter(|span| start.checked_add(*span).is_some_and(|end| end <= elements.len)) else {
+        let problem = format!("reaches beyond the {} elements of its memory: {layout:?}", elements.len);
+        return Err(crate::tensor::invalid(name, problem, "its storage was changed"));
+    };
+    let address = elements.address + (start * elements.dtype.size_in_bytes()) as u64;
+    Ok(Place { name, cx, dtype: elements.dtype, layout, address, span })
+}
+
+/// Checks that all tensors are on one device, and says where that is.
+fn home<const IN: usize>(
+    op: &'static str,
+    target: &Option<HeldMut<'_>>,
+    inputs: &[Option<Held<'_>>; IN],
+) -> Result<Home> {
+    let target = target.as_ref().map(|target| (target.name, target.memory.as_memory()));
+    let mut all = target.into_iter().chain(inputs.iter().flatten().map(|held| (held.name, held.memory)));
+    let Some((first, memory)) = all.next() else {
+        return Err(refused(op, "needs one tensor at least, which says where it runs"));
+    };
+    let here = memory.location();
+    for (name, other) in all {
+        let there = other.location();
+        if there != here {
+            return Err(apart(op, (first, here), (name, there)));
+        }
+    }
+    Ok(memory.home())
+}
+
+/// The error of tensors on two devices.
+pub(crate) fn apart(
+    op: &'static str,
+    (first, here): (&str, DeviceLocation),
+    (name, there): (&str, DeviceLocation),
+) -> Error {
+    let (here, there) = (device::name(here), device::name(there));
+    refused(op, format!("`{name}` is on {there}, `{first}` on {here}; one device is accepted: use `to_device`"))
+}
+
+/// Runs `body` on storages that are under lock, with memory for what it makes.
+pub(crate) fn execute<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    target: Option<HeldMut<'_>>,
+    inputs: [Option<Held<'_>>; IN],
+    outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    body: impl FnOnce(Option<TensorMut<'_>>, [Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[(Storage, Shape); OUT]> {
+    let fail = |error| refused(op, in_candles_words(error));
+    let home = home(op, &target, &inputs)?;
+    let cx = home.context()?;
+    if let Some(error) = cx.device().poll_error() {
+        return Err(refused(op, format!("an earlier launch on this stream has failed: {error}")));
+    }
+    // Guards that say that the memory is in use live until the end, when all launches are with the driver.
+    let read = try_map(inputs, |held| {
+        held.map(|held| home.read(held.memory)).transpose().map_err(|error| refused(op, error))
+    })?;
+    let refs = references(&cx, &inputs, &read).map_err(fail)?;
+    let specs = outputs(refs).map_err(fail)?;
+    let mut storages =
+        try_map(specs, |spec| Ok((home.allocate(&spec).map_err(|error| refused(op, error))?, spec.shape)))?;
+    {
+        let target = target.map(|held| (held.name, held.layout, home.write(held.memory)));
+        let target = match target {
+            Some((name, layout, elements)) => Some((name, layout, elements.map_err(|error| refused(op, error))?)),
+            None => None,
+        };
+        let written = match &target {
+            Some((name, layout, elements)) => {
+                Some(TensorMut::new(place(&cx, (*name, layout), elements).map_err(fail)?))
+            }
+            None => None,
+        };
+        let made = try_map(storages.each_mut(), |(storage, shape)| {
+            Ok((home.write(MemoryMut::try_from(storage)?)?, Layout::contiguous(&*shape)))
+        })?;
+        let results =
+            try_map(made.each_ref(), |(elements, layout)| place(&cx, ("a result", layout), elements).map_err(fail))?;
+        body(written, refs, results.map(TensorMut::new)).map_err(fail)?;
+    }
+    // What the CPU was given is done. A GPU's errors come with the next op.
+    if !cx.device().is_cuda()
+        && let Some(error) = cx.device().poll_error()
+    {
+        return Err(refused(op, error));
+    }
+    Ok(storages)
+}
+
+/// Borrows more tensors in the body of an op on `x`: those that have no gradient, and so are no inputs.
+pub(crate) fn also<R, const N: usize>(
+    op: &'static str,
+    x: TensorRef<'_>,
+    tensors: [Option<Named<'_>>; N],
+    f: impl FnOnce([Option<TensorRef<'_>>; N]) -> tilewright::Result<R>,
+) -> tilewright::Result<R> {
+    let cx = x.context();
+    let failed =
+        |error: Error| crate::tensor::invalid("the weights", format!("cannot be read: {error}"), "give others");
+    let run = |held: [Option<Held<'_>>; N]| {
+        let home = home(op, &None, &held)?;
+        if home.context()?.device() != cx.device() {
+            let problem = format!("is on another device than `{}`", x.name());
+            return Ok(Err(crate::tensor::invalid("the weights", problem, "use `to_device`")));
+        }
+        let read = try_map(held, |held| held.map(|held| home.read(held.memory)).transpose())?;
+        Ok(references(cx, &held, &read).and_then(f))
+    };
+    with_inputs(op, &tensors, run).unwrap_or_else(|error| Err(failed(error)))
+}
+
+/// Tensors whose memory is known.
+fn references<'a, const N: usize>(
+    cx: &'a Context,
+    held: &[Option<Held<'a>>; N],
+    read: &[Option<Elements<'_>>; N],
+) -> tilewright::Result<[Option<TensorRef<'a>>; N]> {
+    let mut refs = [None; N];
+    for ((to, held), elements) in refs.iter_mut().zip(held).zip(read) {
+        if let (Some(held), Some(elements)) = (held, elements) {
+            *to = Some(TensorRef::new(place(cx, (held.name, held.layout), elements)?));
+        }
+    }
+    Ok(refs)
+}

@@ -1,0 +1,159 @@
+//! candle's locks of storages, for any number of tensors.
+//!
+//! candle hands out storages under a lock that may be taken twice to read by one thread only to its own ops, of three tensors
+//! at most. So more are held by ops inside of ops, each of which does nothing but hold one tensor's storage.
+
+use crate::call::{Held, HeldMut, apart, refused};
+use crate::memory::{Memory, MemoryMut};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, Error, InplaceOp1, InplaceOp2, Layout, Result, Shape, Tensor};
+use std::cell::RefCell;
+
+/// A tensor, and what the op calls it.
+pub(crate) type Named<'a> = (&'static str, &'a Tensor);
+
+/// Runs `f` while the storages of all tensors are held to read.
+pub(crate) fn with_inputs<R, const N: usize>(
+    op: &'static str,
+    tensors: &[Option<Named<'_>>; N],
+    f: impl FnOnce([Option<Held<'_>>; N]) -> Result<R>,
+) -> Result<R> {
+    let mut f = Some(f);
+    let mut result = None;
+    hold(op, tensors, 0, [None; N], &mut |held| result = f.take().map(|f| f(held)))?;
+    result.unwrap_or_else(|| Err(Error::Msg(format!("{op}: candle has not run it"))))
+}
+
+/// Holds the tensors from `at` on, then calls `f`.
+fn hold<const N: usize>(
+    op: &'static str,
+    tensors: &[Option<Named<'_>>; N],
+    at: usize,
+    held: [Option<Held<'_>>; N],
+    f: &mut dyn FnMut([Option<Held<'_>>; N]),
+) -> Result<()> {
+    let Some(next) = (at..N).find(|next| tensors[*next].is_some()) else {
+        f(held);
+        return Ok(());
+    };
+    let Some((name, tensor)) = tensors[next] else { return Ok(()) };
+    let outcome = RefCell::new(None);
+    let unfinished = tensor.apply_op1_no_bwd(&Level {
+        op,
+        inner: RefCell::new(|memory: Memory<'_>, layout: &Layout| {
+            let mut held = held;
+            held[next] = Some(Held { name, memory, layout });
+            *outcome.borrow_mut() = Some(hold(op, tensors, next + 1, held, f));
+        }),
+    });
+    match (outcome.into_inner(), unfinished) {
+        (Some(outcome), _) => outcome,
+        (None, Err(error)) => Err(error),
+        (None, Ok(_)) => Ok(()),
+    }
+}
+
+/// An op that hands its storage on. It makes no tensor: it ends with an error that nobody sees.
+struct Level<F> {
+    op: &'static str,
+    inner: RefCell<F>,
+}
+
+impl<F: FnMut(Memory<'_>, &Layout)> CustomOp1 for Level<F> {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        (self.inner.borrow_mut())(Memory::Cpu(storage), layout);
+        Err(Error::Msg(String::new()))
+    }
+
+    fn cuda_fwd(&self, storage: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        (self.inner.borrow_mut())(Memory::Cuda(storage), layout);
+        Err(Error::Msg(String::new()))
+    }
+}
+
+/// Runs `f` while the storage of `target` is held to write, and those of the other tensors to read. A tensor that shares its
+/// storage with `target` is refused.
+pub(crate) fn with_target<R, const N: usize>(
+    op: &'static str,
+    (name, target): Named<'_>,
+    tensors: &[Option<Named<'_>>; N],
+    f: impl FnOnce(HeldMut<'_>, [Option<Held<'_>>; N]) -> Result<R>,
+) -> Result<R> {
+    let layout = target.layout();
+    if layout.has_internal_overlap() && target.elem_count() > 0 {
+        let problem =
+            format!("has the shape {:?} and strides {:?}: elements share memory", layout.dims(), layout.stride());
+        return Err(refused(
+            op,
+            format!("`{name}` {problem}; what is changed in place has memory for each: use `contiguous`"),
+        ));
+    }
+    for (other, tensor) in tensors.iter().flatten() {
+        let (here, there) = (target.device().location(), tensor.device().location());
+        if here != there {
+            return Err(apart(op, (name, here), (other, there)));
+        }
+        if target.inplace_op2(tensor, &Apart { op }).is_err() {
+            let problem = format!("`{other}` shares its memory with `{name}`, which is changed in place");
+            return Err(refused(op, format!("{problem}; a copy is accepted: `Tensor::copy`")));
+        }
+    }
+    let mut f = Some(f);
+    let mut result = None;
+    let inner = |memory: MemoryMut<'_>, layout: &Layout| {
+        let Some(f) = f.take() else { return };
+        let target = HeldMut { name, memory, layout };
+        result = Some(with_inputs(op, tensors, |held| f(target, held)));
+    };
+    let outcome = target.inplace_op1(&Change { op, inner: RefCell::new(inner) });
+    match (result, outcome) {
+        (Some(result), _) => result,
+        (None, Err(error)) => Err(refused(op, format!("`{name}`: {error}"))),
+        (None, Ok(())) => Err(Error::Msg(format!("{op}: candle has not run it"))),
+    }
+}
+
+/// An op in place that does nothing. candle refuses it where both tensors share a storage, as it must be asked: it tells
+/// nobody else which storage a tensor has.
+struct Apart {
+    op: &'static str,
+}
+
+impl InplaceOp2 for Apart {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout, _: &CpuStorage, _: &Layout) -> Result<()> {
+        Ok(())
+    }
+
+    fn cuda_fwd(&self, _: &mut CudaStorage, _: &Layout, _: &CudaStorage, _: &Layout) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An op in place that hands its storage on.
+struct Change<F> {
+    op: &'static str,
+    inner: RefCell<F>,
+}
+
+impl<F: FnMut(MemoryMut<'_>, &Layout)> InplaceOp1 for Change<F> {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        (self.inner.borrow_mut())(MemoryMut::Cpu(storage), layout);
+        Ok(())
+    }
+
+    fn cuda_fwd(&self, storage: &mut CudaStorage, layout: &Layout) -> Result<()> {
+        (self.inner.borrow_mut())(MemoryMut::Cuda(storage), layout);
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Memory of GPUs.
+
+use super::Elements;
+use candle_core::backend::BackendDevice;
+use candle_core::cuda_backend::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
+use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice};
+use candle_core::{CudaDevice, DType, DeviceLocation, Error, Result};
+use std::sync::Arc;
+
+pub(crate) type Guard<'a> = SyncOnDrop<'a>;
+pub(crate) type Stream = Arc<CudaStream>;
+
+pub(crate) fn stream(device: &CudaDevice) -> Stream {
+    device.cuda_stream()
+}
+
+pub(crate) fn location(device: &CudaDevice) -> DeviceLocation {
+    device.location()
+}
+
+/// Tilewright's device for the same context and stream.
+pub(crate) fn device(stream: &Stream) -> Result<tilewright::Device> {
+    tilewright::Device::of_cudarc(stream).map_err(Error::wrap)
+}
+
+/// A match over the slices of dtypes that kernels know; others are refused.
+macro_rules! each {
+    ($slice:expr, $elements:ident, $dtype:ident => $body:expr) => {
+        each!(@ $slice, $elements, $dtype => $body; U8, U32, I16, I32, I64, BF16, F16, F32, F64, F8E4M3)
+    };
+    (@ $slice:expr, $elements:ident, $dtype:ident => $body:expr; $($name:ident),+) => {
+        match $slice {
+            $(CudaStorageSlice::$name($elements) => {
+                let $dtype = DType::$name;
+                $body
+            })+
+            CudaStorageSlice::F6E2M3(_)
+            | CudaStorageSlice::F6E3M2(_)
+            | CudaStorageSlice::F4(_)
+            | CudaStorageSlice::F8E8M0(_) => {
+                candle_core::bail!("tensors of 4 and 6 bits and of f8e8m0 are not accepted")
+            }
+        }
+    };
+}
+
+/// The stream waits for what writes the memory, if that is on another stream.
+pub(crate) fn read<'a>(storage: &'a CudaStorage, stream: &'a CudaStream) -> Result<Elements<'a>> {
+    each!(&storage.slice, slice, dtype => {
+        let (address, guard) = slice.device_ptr(stream);
+        Ok(Elements { address, len: slice.len(), dtype, _guard: Some(guard) })
+    })
+}
+
+/// The stream waits for what uses the memory, if that is on another stream.
+pub(crate) fn write<'a>(storage: &'a mut CudaStorage, stream: &'a CudaStream) -> Result<Elements<'a>> {
+    each!(&mut storage.slice, slice, dtype => {
+        let len = slice.len();
+        let (address, guard) = slice.device_ptr_mut(stream);
+        Ok(Elements { address, len, dtype, _guard: Some(guard) })
+    })
+}
+
+pub(crate) fn allocate(device: &CudaDevice, dtype: DType, len: usize) -> Result<CudaStorage> {
+    macro_rules! allocated {
+        ($($name:ident),+) => {
+            match dtype {
+                // SAFETY: every pattern of bits is a value of these dtypes, and the op writes all elements before candle
+                // reads them.
+                $(DType::$name => CudaStorageSlice::$name(unsafe { device.alloc(len)? }),)+
+                other => candle_core::bail!("results of {} are not accepted", other.as_str()),
+            }
+        };
+    }
+    let slice = allocated!(U8, U32, I16, I32, I64, BF16, F16, F32, F64, F8E4M3);
+    Ok(CudaStorage { slice, device: device.clone() })
+}

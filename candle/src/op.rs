@@ -1,0 +1,331 @@
+//! Ops over candle's tensors: what is called, and what candle differentiates.
+
+use crate::call::{self, Held, refused};
+use crate::lock::{Named, with_inputs, with_target};
+use crate::memory::Memory;
+use crate::tensor::{Spec, TensorMut, TensorRef};
+use candle_core::op::BackpropOp;
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Storage, Tensor};
+use std::sync::OnceLock;
+
+/// Runs kernels on candle's tensors, without gradients: `inputs` are borrowed, `outputs` says what is made of them, and `run`
+/// launches what makes it. [`candle_op!`](crate::candle_op) writes such calls.
+///
+/// ```
+/// use tilewright_candle::prelude::*;
+///
+/// /// out[i] = x[i] + y[i]
+/// #[kernel]
+/// fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+///     let mask = offsets < n;
+///     store(out + offsets, load(x + offsets, mask = mask) + load(y + offsets, mask = mask), mask = mask);
+/// }
+///
+/// # fn main() -> candle_core::Result<()> {
+/// let device = candle_core::Device::Cpu;
+/// let (x, y) = (Tensor::new(&[1f32, 2.0], &device)?, Tensor::new(&[3f32, 4.0], &device)?);
+/// let [sum] = tilewright_candle::call("add", [("x", &x), ("y", &y)], |[x, _]| Ok([like(x)]), |[x, y], [out]| {
+///     let n = x.len();
+///     add::<f32, 256>(x.flat()?, y.flat()?, out.flat_mut()?, n as i32).grid(n.div_ceil(256)).launch(x.device())
+/// })?;
+/// assert_eq!(sum.to_vec1::<f32>()?, [4.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Those that `outputs` and `run` give, with the op's name; if tensors are on different devices; if one requires a gradient,
+/// which such an op does not have; an error of an earlier launch on this stream that nobody has been told.
+pub fn call<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    inputs: [Named<'_>; IN],
+    outputs: impl FnOnce([TensorRef<'_>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    run: impl FnOnce([TensorRef<'_>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[Tensor; OUT]> {
+    call_with(op, inputs.map(Some), |refs| outputs(all(refs)), |refs, out| run(all(refs), out))
+}
+
+/// [`call`] with inputs that may be missing.
+///
+/// # Errors
+///
+/// As [`call`].
+pub fn call_with<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    inputs: [Option<Named<'_>>; IN],
+    outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    run: impl FnOnce([Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[Tensor; OUT]> {
+    untracked(op, &inputs)?;
+    detached(op, inputs, outputs, run)
+}
+
+/// Changes `target` in place, by kernels that read `inputs`; what they make besides is given.
+///
+/// # Errors
+///
+/// As [`call`], and if `target` has elements that share memory, or an input shares memory with it.
+pub fn call_in_place<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    target: Named<'_>,
+    inputs: [Named<'_>; IN],
+    outputs: impl FnOnce([TensorRef<'_>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    run: impl FnOnce(TensorMut<'_>, [TensorRef<'_>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[Tensor; OUT]> {
+    let inputs = inputs.map(Some);
+    untracked(op, &inputs)?;
+    // A variable is changed by whoever trains it; what was computed from variables has a past that would be wrong.
+    if target.1.track_op() && !target.1.is_variable() {
+        return Err(tracked(op, target.0));
+    }
+    let made = with_target(op, target, &inputs, |held, inputs| {
+        let run = |target: Option<TensorMut<'_>>, refs: [Option<TensorRef<'_>>; IN], out: [TensorMut<'_>; OUT]| {
+            match target {
+                Some(target) => run(target, all(refs), out),
+                None => Ok(()),
+            }
+        };
+        call::execute(op, Some(held), inputs, |refs| outputs(all(refs)), run)
+    })?;
+    Ok(made.map(tensor))
+}
+
+/// Inputs of which none is missing.
+fn all<const N: usize>(refs: [Option<TensorRef<'_>>; N]) -> [TensorRef<'_>; N] {
+    refs.map(|one| one.expect("every input was given"))
+}
+
+/// [`call_with`], of tensors that may require a gradient, for results that do not.
+pub(crate) fn detached<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    inputs: [Option<Named<'_>>; IN],
+    outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    run: impl FnOnce([Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[Tensor; OUT]> {
+    let made = with_inputs(op, &inputs, |held| call::execute(op, None, held, outputs, |_, refs, out| run(refs, out)))?;
+    Ok(made.map(tensor))
+}
+
+/// What the second body of [`candle_op!`](crate::candle_op) becomes.
+#[doc(hidden)]
+pub fn gradients<const IN: usize, const OUT: usize>(
+    op: &'static str,
+    inputs: [Named<'_>; IN],
+    outputs: impl FnOnce([TensorRef<'_>; IN]) -> tilewright::Result<[Spec; OUT]>,
+    run: impl FnOnce([TensorRef<'_>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+) -> Result<[Tensor; OUT]> {
+    detached(op, inputs.map(Some), |refs| outputs(all(refs)), |refs, out| run(all(refs), out))
+}
+
+fn tensor((storage, shape): (Storage, Shape)) -> Tensor {
+    Tensor::from_storage(storage, shape, BackpropOp::none(), false)
+}
+
+/// Checks that no input requires a gradient.
+fn untracked<const N: usize>(op: &'static str, inputs: &[Option<Named<'_>>; N]) -> Result<()> {
+    match inputs.iter().flatten().find(|(_, tensor)| tensor.track_op()) {
+        Some((name, _)) => Err(tracked(op, name)),
+        None => Ok(()),
+    }
+}
+
+fn tracked(op: &'static str, name: &str) -> candle_core::Error {
+    refused(op, format!("`{name}` requires a gradient, which this op does not have; `detach` it where none is needed"))
+}
+
+/// An op that candle differentiates: of `IN` tensors it makes `OUT`, of which the first is the result and the others are kept
+/// for the gradient.
+///
+/// [`candle_op!`](crate::candle_op) writes this; [`apply`] calls it.
+pub trait Op<const IN: usize, const OUT: usize>: Send + Sync + 'static {
+    /// The op's name, for messages.
+    const NAME: &'static str;
+    /// What it calls its inputs.
+    const INPUTS: [&'static str; IN];
+
+    /// What it makes of its inputs.
+    ///
+    /// # Errors
+    ///
+    /// If the inputs do not fit.
+    fn outputs(&self, inputs: [TensorRef<'_>; IN]) -> tilewright::Result<[Spec; OUT]>;
+
+    /// Makes it.
+    ///
+    /// # Errors
+    ///
+    /// If the inputs do not fit; those of launches.
+    fn forward(&self, inputs: [TensorRef<'_>; IN], outputs: [TensorMut<'_>; OUT]) -> tilewright::Result<()>;
+
+    /// The gradients of the inputs that have one, by that of the result, which is contiguous.
+    ///
+    /// # Errors
+    ///
+    /// Those of launches.
+    fn backward(
+        &self,
+        inputs: [&Tensor; IN],
+        outputs: [&Tensor; OUT],
+        gradient: &Tensor,
+    ) -> Result<[Option<Tensor>; IN]>;
+}
+
+/// Applies an op. Where no input requires a gradient, nothing is kept.
+///
+/// # Errors
+///
+/// Those of the op, with its name; if tensors are on different devices; an error of an earlier launch on this stream that
+/// nobody has been told.
+pub fn apply<'a, O, const IN: usize, const OUT: usize>(op: O, inputs: [&'a Tensor; IN]) -> Result<Tensor>
+where
+    O: Op<IN, OUT>,
+    [&'a Tensor; IN]: Inputs<O, OUT>,
+{
+    if inputs.iter().any(|input| input.track_op()) {
+        return inputs.apply(op);
+    }
+    let mut names = O::INPUTS.into_iter();
+    let inputs = inputs.map(|tensor| names.next().map(|name| (name, tensor)));
+    let made = detached(O::NAME, inputs, |refs| op.outputs(all(refs)), |refs, outputs| op.forward(all(refs), outputs))?;
+    let mut made = made.into_iter();
+    made.next().ok_or_else(|| refused(O::NAME, "makes nothing"))
+}
+
+/// Tensors that candle differentiates ops of: one, two or three.
+#[diagnostic::on_unimplemented(
+    message = "candle differentiates ops of one, two or three tensors",
+    label = "too many, or none",
+    note = "an op without `backward` may have more; tensors without a gradient can be attributes of the op"
+)]
+pub trait Inputs<O, const OUT: usize> {
+    /// Applies the op as one of candle's graph.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`apply`].
+    fn apply(self, op: O) -> Result<Tensor>;
+}
+
+/// An op as candle knows it.
+struct Custom<O, const OUT: usize> {
+    op: O,
+    /// What was made beside the result.
+    kept: OnceLock<Vec<Tensor>>,
+}
+
+impl<O, const OUT: usize> Custom<O, OUT> {
+    fn new(op: O) -> Self {
+        Custom { op, kept: OnceLock::new() }
+    }
+
+    fn forward<const IN: usize>(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)>
+    where
+        O: Op<IN, OUT>,
+    {
+        let mut names = O::INPUTS.into_iter();
+        let held = inputs.map(|(memory, layout)| names.next().map(|name| Held { name, memory, layout }));
+        let made = call::execute(
+            O::NAME,
+            None,
+            held,
+            |refs| self.op.outputs(all(refs)),
+            |_, refs, outputs| self.op.forward(all(refs), outputs),
+        )?;
+        let mut made = made.into_iter();
+        let result = made.next().ok_or_else(|| refused(O::NAME, "makes nothing"))?;
+        // An op is applied once: what is there already is of the same inputs.
+        self.kept.get_or_init(|| made.map(tensor).collect());
+        Ok(result)
+    }
+
+    fn cpu<const IN: usize>(&self, inputs: [(&CpuStorage, &Layout); IN]) -> Result<(CpuStorage, Shape)>
+    where
+        O: Op<IN, OUT>,
+    {
+        match self.forward(inputs.map(|(storage, layout)| (Memory::Cpu(storage), layout)))? {
+            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
+            _ => Err(refused(O::NAME, "its result is not on the CPU")),
+        }
+    }
+
+    fn cuda<const IN: usize>(&self, inputs: [(&CudaStorage, &Layout); IN]) -> Result<(CudaStorage, Shape)>
+    where
+        O: Op<IN, OUT>,
+    {
+        match self.forward(inputs.map(|(storage, layout)| (Memory::Cuda(storage), layout)))? {
+            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
+            _ => Err(refused(O::NAME, "its result is not on a GPU")),
+        }
+    }
+
+    fn gradients<const IN: usize>(
+        &self,
+        inputs: [&Tensor; IN],
+        result: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<[Option<Tensor>; IN]>
+    where
+        O: Op<IN, OUT>,
+    {
+        let kept = self.kept.get().map_or(&[][..], Vec::as_slice);
+        let mut outputs = std::iter::once(result).chain(kept);
+        let outputs = [(); OUT].map(|()| outputs.next());
+        if outputs.iter().any(Option::is_none) {
+            return Err(refused(O::NAME, "its gradient is asked for before its result"));
+        }
+        self.op.backward(inputs, outputs.map(|output| output.expect("none is missing")), &gradient.contiguous()?)
+    }
+}
+
+/// `CustomOp1` to `CustomOp3` for ops of as many inputs.
+macro_rules! custom {
+    ($trait:ident, $count:literal, $gradients:ty, $($storage:ident $layout:ident $input:ident),+) => {
+        impl<O: Op<$count, OUT>, const OUT: usize> $trait for Custom<O, OUT> {
+            fn name(&self) -> &'static str {
+                O::NAME
+            }
+
+            fn cpu_fwd(&self, $($storage: &CpuStorage, $layout: &Layout),+) -> Result<(CpuStorage, Shape)> {
+                self.cpu([$(($storage, $layout)),+])
+            }
+
+            fn cuda_fwd(&self, $($storage: &CudaStorage, $layout: &Layout),+) -> Result<(CudaStorage, Shape)> {
+                self.cuda([$(($storage, $layout)),+])
+            }
+
+            fn bwd(&self, $($input: &Tensor,)+ result: &Tensor, gradient: &Tensor) -> Result<$gradients> {
+                let [$($input),+] = self.gradients([$($input),+], result, gradient)?;
+                Ok(($($input),+))
+            }
+        }
+    };
+}
+
+type Gradient = Option<Tensor>;
+
+custom!(CustomOp1, 1, Gradient, s1 l1 x1);
+custom!(CustomOp2, 2, (Gradient, Gradient), s1 l1 x1, s2 l2 x2);
+custom!(CustomOp3, 3, (Gradient, Gradient, Gradient), s1 l1 x1, s2 l2 x2, s3 l3 x3);
+
+impl<O: Op<1, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 1] {
+    fn apply(self, op: O) -> Result<Tensor> {
+        let [x] = self;
+        x.apply_op1(Custom::new(op))
+    }
+}
+
+impl<O: Op<2, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 2] {
+    fn apply(self, op: O) -> Result<Tensor> {
+        let [x, y] = self;
+        x.apply_op2(y, Custom::new(op))
+    }
+}
+
+impl<O: Op<3, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 3] {
+    fn apply(self, op: O) -> Result<Tensor> {
+        let [x, y, z] = self;
+        x.apply_op3(y, z, Custom::new(op))
+    }
+}
