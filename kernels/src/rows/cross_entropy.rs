@@ -7,7 +7,7 @@ use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
-use tilewright::{Result, View};
+use tilewright::{Result, View, ViewMut};
 
 config! {
     /// How cross entropy runs; sizes are rows and classes.
@@ -212,14 +212,19 @@ pub(super) fn mean_scale<I: Int>(
         return Ok(None);
     }
     let mut scale = cx.device().empty::<f32>(1)?;
+    count(cx, targets, options, scale.as_view_mut())?;
+    Ok(Some(scale))
+}
+
+/// Launches the count of targets.
+pub(super) fn count<I: Int>(cx: &Context, targets: View<'_, I>, options: &CrossEntropy, scale: ViewMut<'_, f32>) -> Result<()> {
     let rows = check::size("targets", targets.len())?;
     CountTargetsConsts { BLOCK: 1024 }
-        .call(targets, &mut scale, options.ignore_index, rows)
+        .call(targets, scale, options.ignore_index, rows)
         .grid(1)
         .num_warps(8)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(Some(scale))
+        .launch(cx.device())
 }
 
 /// What a launch of the gradient reads and writes. Without `logits` it works in place.
@@ -228,7 +233,7 @@ pub(super) struct Gradient<'a, T: DType, I: DType> {
     pub(super) targets: View<'a, I>,
     pub(super) scale: Option<View<'a, f32>>,
     pub(super) dloss: Option<View<'a, f32>>,
-    pub(super) losses: Option<tilewright::ViewMut<'a, f32>>,
+    pub(super) losses: Option<ViewMut<'a, f32>>,
     pub(super) dlogits: TensorViewMut<'a, T, 2>,
 }
 
@@ -270,7 +275,7 @@ pub(super) fn losses<T: Float, I: Int>(
     cx: &Context,
     logits: TensorView<'_, T, 2>,
     targets: View<'_, I>,
-    out: tilewright::ViewMut<'_, f32>,
+    out: ViewMut<'_, f32>,
     options: &CrossEntropy,
 ) -> Result<()> {
     let from = logits.rows("logits")?;
@@ -292,7 +297,7 @@ pub(super) fn losses<T: Float, I: Int>(
 pub(super) fn reduced(
     cx: &Context,
     losses: Tensor<f32, 1>,
-    scale: Option<&Buffer<f32>>,
+    scale: Option<View<'_, f32>>,
     options: &CrossEntropy,
 ) -> Result<Tensor<f32, 1>> {
     if options.reduction == Reduction::None {
@@ -331,7 +336,7 @@ pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
     let scale = mean_scale(cx, targets.elements(), &options)?;
     let mut rows = Tensor::empty(cx.device(), targets.shape())?;
     losses(cx, logits, targets.elements(), rows.view_mut().elements(), &options)?;
-    reduced(cx, rows, scale.as_ref(), &options)
+    reduced(cx, rows, scale.as_ref().map(|scale| scale.as_view()), &options)
 }
 
 /// The gradient of [`cross_entropy`]: for each row `(softmax(x) (1 + 2 z log(sum(exp(x)))) - (1 - s) [j = target] - s / classes)`
@@ -411,5 +416,5 @@ pub fn cross_entropy_in_place<'a, 'b, T: Float, I: Int>(
         dlogits: logits,
     };
     gradient(cx, work, &options)?;
-    reduced(cx, rows, scale.as_ref(), &options)
+    reduced(cx, rows, scale.as_ref().map(|scale| scale.as_view()), &options)
 }
