@@ -19,34 +19,30 @@ use std::sync::Arc;
 /// Where the elements of a view are.
 #[derive(Clone, Copy)]
 pub(crate) enum Memory<'a> {
-    /// In a buffer.
+    /// In a buffer: places count from its beginning.
     Own(&'a Arc<Storage>),
-    /// In memory of somebody else.
-    Borrowed(Borrowed<'a>),
+    /// In memory of somebody else, of this device's context, or of the host if that is the CPU: places are addresses. So a
+    /// launch hands along no more than for a buffer.
+    Borrowed(&'a Device),
 }
 
-/// Memory of somebody else.
-#[derive(Clone, Copy)]
-pub(crate) struct Borrowed<'a> {
-    device: &'a Device,
-    address: Address,
+/// An address of the memory that a device has.
+#[inline]
+fn at(device: &Device, address: usize) -> Address {
+    match device.is_cuda() {
+        true => Address::Device(address as u64),
+        // Whoever lends memory of the host has exposed its address.
+        false => Address::Host(std::ptr::with_exposed_provenance_mut(address)),
+    }
 }
 
-impl<'a> Borrowed<'a> {
-    /// Memory of this device's context, or of the host if that is the CPU.
-    #[inline]
-    pub(crate) fn new(device: &'a Device, address: Address) -> Self {
-        Borrowed { device, address }
-    }
-
-    /// As [`Storage::read`]; the errors are those of launches on the device's default stream.
-    unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
-        capture::refuse("reading borrowed memory")?;
-        let stream = self.device.default_stream();
-        // SAFETY: promised by the caller, and by whoever borrowed the memory.
-        unsafe { transfer::read(self.address.add(range.start), to, range.len(), stream, || ())? };
-        stream.take_oldest_error().map_or(Ok(()), Err)
-    }
+/// As [`Storage::read`]; the errors are those of launches on the device's default stream.
+unsafe fn read_borrowed(device: &Device, range: Range<usize>, to: *mut u8) -> Result<()> {
+    capture::refuse("reading borrowed memory")?;
+    let stream = device.default_stream();
+    // SAFETY: promised by the caller, and by whoever borrowed the memory.
+    unsafe { transfer::read(at(device, range.start), to, range.len(), stream, || ())? };
+    stream.take_oldest_error().map_or(Ok(()), Err)
 }
 
 impl<'a> Memory<'a> {
@@ -54,15 +50,16 @@ impl<'a> Memory<'a> {
     pub(crate) fn device(&self) -> &'a Device {
         match self {
             Memory::Own(storage) => storage.device(),
-            Memory::Borrowed(borrowed) => borrowed.device,
+            Memory::Borrowed(device) => device,
         }
     }
 
+    /// The address of a place.
     #[inline]
-    pub(crate) fn address(&self, offset: usize) -> Address {
+    pub(crate) fn address(&self, place: usize) -> Address {
         match self {
-            Memory::Own(storage) => storage.address(offset),
-            Memory::Borrowed(borrowed) => borrowed.address.add(offset),
+            Memory::Own(storage) => storage.address(place),
+            Memory::Borrowed(device) => at(device, place),
         }
     }
 
@@ -79,7 +76,7 @@ impl<'a> Memory<'a> {
     pub(crate) fn home(&self) -> Stream {
         match self {
             Memory::Own(storage) => storage.home(),
-            Memory::Borrowed(borrowed) => borrowed.device.default_stream().clone(),
+            Memory::Borrowed(device) => device.default_stream().clone(),
         }
     }
 
@@ -95,7 +92,7 @@ impl<'a> Memory<'a> {
     pub(crate) fn is_at_once(&self, stream_key: u64, context_number: u64) -> bool {
         match self {
             Memory::Own(storage) => storage.is_at_once(stream_key),
-            Memory::Borrowed(borrowed) => borrowed.device.context_number() == context_number,
+            Memory::Borrowed(device) => device.context_number() == context_number,
         }
     }
 
@@ -140,7 +137,7 @@ impl<'a> Memory<'a> {
             // SAFETY: promised by the caller.
             Memory::Own(storage) => unsafe { storage.read(range, to) },
             // SAFETY: promised by the caller.
-            Memory::Borrowed(borrowed) => unsafe { borrowed.read(range, to) },
+            Memory::Borrowed(device) => unsafe { read_borrowed(device, range, to) },
         }
     }
 
@@ -149,10 +146,10 @@ impl<'a> Memory<'a> {
     pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
         match self {
             Memory::Own(storage) => storage.write(start, source),
-            Memory::Borrowed(borrowed) => {
+            Memory::Borrowed(device) => {
                 capture::refuse("writing borrowed memory")?;
                 // SAFETY: the range is inside the memory, which whoever borrowed it vouches for.
-                unsafe { transfer::write(borrowed.address.add(start), source, borrowed.device.default_stream()) }
+                unsafe { transfer::write(at(device, start), source, device.default_stream()) }
             }
         }
     }
@@ -191,11 +188,10 @@ impl<'a> Memory<'a> {
     pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
         match self {
             Memory::Own(storage) => storage.fill(start, size, pattern, count),
-            Memory::Borrowed(borrowed) => {
+            Memory::Borrowed(device) => {
                 capture::refuse("filling borrowed memory")?;
-                let stream = borrowed.device.default_stream();
                 // SAFETY: the elements are inside the memory, which whoever borrowed it vouches for.
-                unsafe { transfer::fill(borrowed.address.add(start), size, pattern, count, stream) }
+                unsafe { transfer::fill(at(device, start), size, pattern, count, device.default_stream()) }
             }
         }
     }
@@ -205,9 +201,7 @@ impl<'a> Memory<'a> {
         let storage = Storage::new(self.device(), &self.home(), range.len(), 1, Fill::Later)?;
         match self {
             Memory::Own(source) => storage.copy_from(0, source, range)?,
-            Memory::Borrowed(source) => {
-                storage.copy_from_borrowed(0, source.address.add(range.start), range.len())?;
-            }
+            Memory::Borrowed(source) => storage.copy_from_borrowed(0, at(source, range.start), range.len())?,
         }
         Ok(storage)
     }

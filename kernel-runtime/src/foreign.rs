@@ -26,13 +26,11 @@
 //! **Captures.** The framework may be capturing the stream into a CUDA graph. Launches are recorded then, and report what goes
 //! wrong in replays for as long as the graph lives (`stream/captured.rs`).
 
-use crate::borrowed::{Borrowed, Memory};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{self, wrap};
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
-use crate::storage::Address;
 use crate::stream::PER_THREAD_HANDLE;
 use crate::view::{View, ViewMut};
 use cudarc::driver::{CudaContext, CudaStream, sys};
@@ -202,7 +200,7 @@ impl Device {
     /// memory at each replay.
     #[inline]
     pub unsafe fn borrow<T: DType>(&self, address: u64, len: usize) -> Result<View<'_, T>> {
-        Ok(View::new(self.borrowed::<T>(address, len)?, len))
+        Ok(View::borrowed(self, first::<T>(address)?, len))
     }
 
     /// Memory that somebody else owns, to read and write. As [`Device::borrow`].
@@ -216,7 +214,7 @@ impl Device {
     /// As for [`Device::borrow`], and nobody else uses the memory, but in an order that the caller sees to.
     #[inline]
     pub unsafe fn borrow_mut<T: DType>(&self, address: u64, len: usize) -> Result<ViewMut<'_, T>> {
-        Ok(ViewMut::new(self.borrowed::<T>(address, len)?, len))
+        Ok(ViewMut::borrowed(self, first::<T>(address)?, len))
     }
 
     /// Elements of the host, to read, for kernels that run on the CPU.
@@ -226,8 +224,8 @@ impl Device {
     /// [`Error::WrongDevice`] if this is not the CPU.
     pub fn borrow_slice<'a, T: DType>(&'a self, elements: &'a [T]) -> Result<View<'a, T>> {
         self.check_is_cpu()?;
-        let address = Address::Host(elements.as_ptr().cast_mut().cast());
-        Ok(View::new(Memory::Borrowed(Borrowed::new(self, address)), elements.len()))
+        let address = elements.as_ptr().expose_provenance();
+        Ok(View::borrowed(self, address / size_of::<T>(), elements.len()))
     }
 
     /// Elements of the host, to read and write, for kernels that run on the CPU.
@@ -237,8 +235,8 @@ impl Device {
     /// [`Error::WrongDevice`] if this is not the CPU.
     pub fn borrow_slice_mut<'a, T: DType>(&'a self, elements: &'a mut [T]) -> Result<ViewMut<'a, T>> {
         self.check_is_cpu()?;
-        let address = Address::Host(elements.as_mut_ptr().cast());
-        Ok(ViewMut::new(Memory::Borrowed(Borrowed::new(self, address)), elements.len()))
+        let address = elements.as_mut_ptr().expose_provenance();
+        Ok(ViewMut::borrowed(self, address / size_of::<T>(), elements.len()))
     }
 
     /// The oldest error of a launch on the default stream that nobody has taken, among those that are known. Waits for
@@ -254,20 +252,15 @@ impl Device {
         }
         Err(Error::WrongDevice { argument: "".into(), actual: "cpu".into(), expected: self.to_string().into() })
     }
+}
 
-    #[inline]
-    fn borrowed<T: DType>(&self, address: u64, len: usize) -> Result<Memory<'_>> {
-        let size = size_of::<T>();
-        if !address.is_multiple_of(size as u64) {
-            return Err(unaligned(T::ELEMENT, address, size));
-        }
-        let address = match self.is_cuda() {
-            true => Address::Device(address),
-            // Of no elements there is no address; every one that is aligned does.
-            false if len == 0 => Address::Host(std::ptr::without_provenance_mut(64)),
-            false => Address::Host(std::ptr::with_exposed_provenance_mut(address as usize)),
-        };
-        Ok(Memory::Borrowed(Borrowed::new(self, address)))
+/// The place of the element at an address, in elements.
+#[inline]
+fn first<T: DType>(address: u64) -> Result<usize> {
+    let size = size_of::<T>();
+    match address as usize {
+        address if address.is_multiple_of(size) => Ok(address / size),
+        _ => Err(unaligned(T::ELEMENT, address, size)),
     }
 }
 

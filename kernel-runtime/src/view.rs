@@ -80,6 +80,12 @@ impl<'a, T: DType> View<'a, T> {
         View { memory, start: 0, len, elements: PhantomData }
     }
 
+    /// Elements of somebody else, of which the first is at this multiple of their size.
+    #[inline]
+    pub(crate) fn borrowed(device: &'a Device, start: usize, len: usize) -> Self {
+        View { memory: Memory::Borrowed(device), start, len, elements: PhantomData }
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -210,6 +216,12 @@ impl<'a, T: DType> ViewMut<'a, T> {
     #[inline]
     pub(crate) fn new(memory: Memory<'a>, len: usize) -> Self {
         ViewMut { memory, start: 0, len, elements: PhantomData }
+    }
+
+    /// Elements of somebody else, of which the first is at this multiple of their size.
+    #[inline]
+    pub(crate) fn borrowed(device: &'a Device, start: usize, len: usize) -> Self {
+        ViewMut { memory: Memory::Borrowed(device), start, len, elements: PhantomData }
     }
 
     /// The number of elements.

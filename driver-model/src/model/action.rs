@@ -50,7 +50,7 @@ pub(crate) enum Action {
     /// A point in a stream.
     Marker,
     /// The end of a launch of a graph, which keeps these until then.
-    Keep(Vec<Arc<UserObject>>),
+    Keep(#[expect(dead_code, reason = "they are kept, and then dropped")] Vec<Arc<UserObject>>),
     /// Programs of a kernel.
     Kernel(Arc<KernelWork>),
     /// A copy of so many bytes.
