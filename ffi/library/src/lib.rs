@@ -15,30 +15,30 @@
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
 
 mod attention;
-mod cross_entropy;
+mod losses;
 mod elementwise;
-mod embedding;
+mod tables;
 mod gated;
-mod linear;
-mod norm;
-mod rotary;
-mod softmax;
+mod products;
+mod norms;
+mod rotation;
+mod probabilities;
 mod views;
 
 pub use attention::{flash_attention, flash_attention_backward};
-pub use cross_entropy::{
+pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
     cross_entropy_scale,
 };
 pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
-pub use embedding::{embedding, embedding_backward};
+pub use tables::{embedding, embedding_backward};
 pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
-pub use linear::{linear, linear_activation, linear_backward};
-pub use norm::{
+pub use products::{linear, linear_activation, linear_backward};
+pub use norms::{
     add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward,
 };
-pub use rotary::{rotary, rotary_backward};
-pub use softmax::{log_softmax, log_softmax_backward, softmax, softmax_backward};
+pub use rotation::{rotary, rotary_backward};
+pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
 
 tilewright_ffi::export!(
     tilewright_ops: softmax,
