@@ -24,9 +24,8 @@ fn options(causal: bool, scale: Option<f64>, window: Option<i64>, soft_cap: Opti
         options = options.scale(scale);
     }
     if let Some(window) = window {
-        let keys = usize::try_from(window).map_err(|_| {
-            tilewright_ffi::Error::argument("window", format_args!("is {window}"), "0 keys or more")
-        })?;
+        let keys = usize::try_from(window)
+            .map_err(|_| tilewright_ffi::Error::argument("window", format_args!("is {window}"), "0 keys or more"))?;
         options = options.window(keys, keys);
     }
     if let Some(cap) = soft_cap {

@@ -15,30 +15,28 @@
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
 
 mod attention;
-mod losses;
 mod elementwise;
-mod tables;
 mod gated;
-mod products;
+mod losses;
 mod norms;
-mod rotation;
 mod probabilities;
+mod products;
+mod rotation;
+mod tables;
 mod views;
 
 pub use attention::{flash_attention, flash_attention_backward};
+pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
+pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
 pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
     cross_entropy_scale,
 };
-pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
-pub use tables::{embedding, embedding_backward};
-pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
-pub use products::{linear, linear_activation, linear_backward};
-pub use norms::{
-    add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward,
-};
-pub use rotation::{rotary, rotary_backward};
+pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
+pub use products::{linear, linear_activation, linear_backward};
+pub use rotation::{rotary, rotary_backward};
+pub use tables::{embedding, embedding_backward};
 
 tilewright_ffi::export!(
     tilewright_ops: softmax,

@@ -1,8 +1,8 @@
 //! Tensors of frameworks as those of the library.
 
 use tilewright::DType;
-use tilewright_ffi::prelude::*;
 use tilewright_ffi::Error;
+use tilewright_ffi::prelude::*;
 use tilewright_kernels::{Context, TensorView, TensorViewMut};
 
 /// Runs with a constant in place of the number of dimensions, which views have in their type.
@@ -44,7 +44,11 @@ pub fn context(tensor: &TensorRef<'_>) -> Context {
 
 fn rows_are_apart(name: &str, shape: &[usize]) -> Error {
     let given = format!("has shape {shape:?} and rows that do not follow each other at one distance");
-    Error::argument(name, given, "elements of a row one after the other, and rows at one distance (copy it with `.contiguous()`)")
+    Error::argument(
+        name,
+        given,
+        "elements of a row one after the other, and rows at one distance (copy it with `.contiguous()`)",
+    )
 }
 
 /// A tensor as rows of its last dimension, `[rows, columns]`.

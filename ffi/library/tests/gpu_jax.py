@@ -11,6 +11,7 @@ import tilewright_ops
 import tilewright_ops.jax as ops
 
 jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_enable_x64", True)
 failed = 0
 
 
@@ -47,8 +48,9 @@ def compare(name, ours, theirs, *arguments):
     found = (jax.jit(ours)(*arguments), *jax.jit(jax.grad(scalar(ours), floats))(*arguments))
     wanted = (theirs(*arguments), *jax.grad(scalar(theirs), floats)(*arguments))
     worst = max(float(jnp.abs(a.astype(jnp.float32) - b.astype(jnp.float32)).max() / jnp.abs(b).max()) for a, b in zip(found, wanted))
-    # Results are rounded once, gradients are made of rounded results.
-    limit = 64 * float(jnp.finfo(arguments[0].dtype).eps)
+    # Results are rounded once, gradients are made of rounded results; sums of f32 are in another order.
+    unit = float(jnp.finfo(arguments[0].dtype).eps)
+    limit = 256 * unit if arguments[0].dtype == jnp.float32 else 8 * unit
     row(f"JAX, {name}, {arguments[0].dtype}", f"within {worst:.1e} of JAX, with gradients", worst <= limit)
 
 
@@ -112,7 +114,6 @@ def outside():
     row("JAX, afterwards", "the context is alive" if alive else "results are wrong", alive)
 
 
-jax.config.update("jax_enable_x64", True)
 print(f"jax {jax.__version__} on {jax.devices()[0]}", flush=True)
 for part in (outside, results, mapped, replays):
     try:

@@ -54,7 +54,8 @@ fn norms_are_compiled_well() {
             let grid = all.div_ceil(rows);
             let resident = if columns > 8192 { 16 } else { 32 };
             check_launch("norm", plain.grid(grid).num_warps(warps).compile(H100), resident, &[]);
-            let sum = consts().call(&x, None, Some(&mut out2), Some(&y), None, &mut out, s, 0, s, s, all as i32, n, 1e-5);
+            let sum =
+                consts().call(&x, None, Some(&mut out2), Some(&y), None, &mut out, s, 0, s, s, all as i32, n, 1e-5);
             check_launch("norm of a sum", sum.grid(grid).num_warps(warps).compile(H100), resident, &[]);
         }
     }

@@ -217,7 +217,12 @@ pub(super) fn mean_scale<I: Int>(
 }
 
 /// Launches the count of targets.
-pub(super) fn count<I: Int>(cx: &Context, targets: View<'_, I>, options: &CrossEntropy, scale: ViewMut<'_, f32>) -> Result<()> {
+pub(super) fn count<I: Int>(
+    cx: &Context,
+    targets: View<'_, I>,
+    options: &CrossEntropy,
+    scale: ViewMut<'_, f32>,
+) -> Result<()> {
     let rows = check::size("targets", targets.len())?;
     CountTargetsConsts { BLOCK: 1024 }
         .call(targets, scale, options.ignore_index, rows)

@@ -1,8 +1,8 @@
 //! What becomes of the losses of rows.
 
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
-use tilewright::{Result, View};
 use tilewright::prelude::*;
+use tilewright::{Result, View};
 
 /// What a loss function returns of the losses of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -251,8 +251,7 @@ def compare(case, inputs, dtype, with_gradients=True):
     """Runs a case; gives what is wrong, or `None`."""
     mine = leaves(inputs)
     theirs = [wide(tensor.detach()).requires_grad_(tensor.is_floating_point()) for tensor in inputs]
-    # Of one element alone gradients are zero, and what is computed is what rounding leaves of it.
-    with_gradients = with_gradients and case.name not in NO_GRADIENT and any(len(t.shape) and t.shape[-1] > 1 and t.numel() > 16 for t in mine)
+    with_gradients = with_gradients and case.name not in NO_GRADIENT
     with torch.set_grad_enabled(with_gradients):
         found, wanted = tuple_of(case.ours(*mine)), tuple_of(case.reference(*theirs))
     unit = torch.finfo(dtype).eps

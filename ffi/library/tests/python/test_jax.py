@@ -8,6 +8,7 @@ import harness
 import tilewright_ops.jax as ops
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def randn(*shape, dtype=jnp.float32, seed=0):
