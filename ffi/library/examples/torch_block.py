@@ -37,7 +37,7 @@ class Size:
 
 
 SIZES = {
-    "small": Size(2, 32, 64, 2, 128, 97, torch.float32, 3e-3),
+    "small": Size(2, 16, 32, 2, 64, 61, torch.float32, 5e-3),
     "full": Size(4, 4096, 2048, 16, 5632, 32_000, torch.bfloat16, 3e-4),
 }
 
