@@ -220,11 +220,11 @@ pub(crate) fn check_disjoint(op: &Op, args: &[Arg<'_>], has_fresh_outputs: bool)
 /// Whether the memory between the first and the last elements overlaps.
 fn overlap(a: &RawTensor<'_>, b: &RawTensor<'_>) -> bool {
     // A tensor with negative strides reaches to both sides; no operator can use it, which its function will say.
-    let end = |t: &RawTensor<'_>| t.address + (t.span().unwrap_or(0) * t.dtype.size()) as u64;
+    let end = |t: &RawTensor<'_>| t.address.saturating_add((t.span().unwrap_or(0) * t.dtype.size()) as u64);
     a.address < end(b) && b.address < end(a)
 }
 
-/// Calls the function of an operator. Panics become errors.
+/// Calls the function of an operator.
 ///
 /// # Errors
 ///
@@ -244,16 +244,15 @@ pub(crate) fn run<'a>(
     let scratch = Scratch::new(device, memory);
     let values = args.iter().enumerate();
     let args = Args { op, values, device, scratch: &scratch };
-    catch_unwind(AssertUnwindSafe(|| function(args))).unwrap_or_else(|payload| Err(panic_text(&*payload)))?;
-    if !device.is_cuda()
-        && let Some(error) = device.poll_error()
-    {
-        return Err(error.into());
+    let done = function(args);
+    // On the CPU a launch is over when it returns. Its error is taken also where the function has another one to tell.
+    match if device.is_cuda() { None } else { device.poll_error() } {
+        Some(error) => done.and(Err(error.into())),
+        None => done,
     }
-    Ok(())
 }
 
-/// Calls `body` with the device of a place and stream, and turns panics into errors.
+/// Runs a door's code. Panics become errors: none may reach the framework.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(panic_text(&*payload)))
 }

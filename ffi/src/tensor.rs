@@ -77,8 +77,14 @@ impl<'a> RawTensor<'a> {
         }
     }
 
-    /// How many elements there are from the first to the last in memory. `None` where one lies before the first.
+    /// How many elements there are from the first to the last in memory. `None` where one lies before the first, or further
+    /// away than memory reaches.
     pub fn span(&self) -> Option<usize> {
+        let most = isize::MAX as usize / self.dtype.size();
+        self.reach().filter(|elements| *elements <= most)
+    }
+
+    fn reach(&self) -> Option<usize> {
         let Some(strides) = self.strides else { return Some(self.len) };
         if self.len == 0 {
             return Some(0);
@@ -213,7 +219,7 @@ macro_rules! common {
             #[cold]
             fn has_negative_strides(&self) -> Error {
                 let given = format!("has strides {:?}", self.raw.strides.unwrap_or(&[]));
-                Error::argument(self.name, given, "strides that are not negative (copy it)")
+                Error::argument(self.name, given, "strides that are not negative and stay inside memory (copy it)")
             }
 
             fn span(&self) -> Result<usize> {
