@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 use candle_core::DType as CandleDType;
-use tilewright_kernels::rows::{self, CrossEntropy, Reduction};
-use tilewright_kernels::{TensorView, TensorViewMut};
+use tilewright_kernels::rows::{self, CrossEntropy, CrossEntropyWorkspace, Reduction};
+use tilewright_kernels::{Tensor, TensorView, TensorViewMut};
 
 candle_op! {
     /// Cross entropy of rows of logits with a class for each row: `log(sum(exp(x))) - x[target]`, with what
@@ -36,7 +36,10 @@ candle_op! {
                 let (x, targets) = (logits.view::<T, 2>()?, targets.view::<I, 1>()?);
                 let len = loss.len();
                 let out = TensorViewMut::new(loss.flat_mut::<f32>()?, [len])?;
-                rows::cross_entropy_into(logits.context(), x, targets, options, out)
+                let (cx, count) = (logits.context(), targets.len());
+                let (mut losses, mut scale) = (Tensor::empty(cx.device(), [count])?, Tensor::empty(cx.device(), [1])?);
+                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                rows::cross_entropy_into(cx, x, targets, options, workspace, out)
             })
         })
     }

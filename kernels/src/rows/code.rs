@@ -50,17 +50,18 @@ fn norms_are_compiled_well() {
         let (all, s, n, warps) = (LEN / columns, columns as i64, columns as i32, num_warps as u32);
         for centre in [false, true] {
             let consts = || NormWholeConsts { ROWS: rows, BLOCK: block, CENTRE: centre };
-            let plain = consts().call(&x, None, Some(&y), Some(&y), &mut out, s, 0, s, all as i32, n, 1e-5);
+            let plain = consts().call(&x, None, None, Some(&y), Some(&y), &mut out, s, 0, 0, s, all as i32, n, 1e-5);
             let grid = all.div_ceil(rows);
             let resident = if columns > 8192 { 16 } else { 32 };
             check_launch("norm", plain.grid(grid).num_warps(warps).compile(H100), resident, &[]);
-            let sum = consts().call(&x, Some(&mut out2), Some(&y), None, &mut out, s, s, s, all as i32, n, 1e-5);
+            let sum =
+                consts().call(&x, None, Some(&mut out2), Some(&y), None, &mut out, s, 0, s, s, all as i32, n, 1e-5);
             check_launch("norm of a sum", sum.grid(grid).num_warps(warps).compile(H100), resident, &[]);
         }
     }
     let NormConfig { block, num_warps, .. } = NormConfig::choose(1 << 15);
     let call = NormPiecesConsts { BLOCK: block, CENTRE: true }
-        .call(&x, None, Some(&y), None, &mut out, 1 << 15, 0, 1 << 15, 1 << 15, 1e-5)
+        .call(&x, None, None, Some(&y), None, &mut out, 1 << 15, 0, 0, 1 << 15, 1 << 15, 1e-5)
         .grid(2);
     check_launch("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
 }

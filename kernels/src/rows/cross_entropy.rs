@@ -1,5 +1,6 @@
 //! Cross entropy of rows of logits, and its gradient.
 
+use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_into};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
 use crate::config::{Key, config};
@@ -7,7 +8,7 @@ use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
-use tilewright::{Result, View};
+use tilewright::{Result, View, ViewMut};
 
 config! {
     /// How cross entropy runs; sizes are rows and classes.
@@ -212,14 +213,24 @@ pub(super) fn mean_scale<I: Int>(
         return Ok(None);
     }
     let mut scale = cx.device().empty::<f32>(1)?;
+    count(cx, targets, options, scale.as_view_mut())?;
+    Ok(Some(scale))
+}
+
+/// Launches the count of targets.
+pub(super) fn count<I: Int>(
+    cx: &Context,
+    targets: View<'_, I>,
+    options: &CrossEntropy,
+    scale: ViewMut<'_, f32>,
+) -> Result<()> {
     let rows = check::size("targets", targets.len())?;
     CountTargetsConsts { BLOCK: 1024 }
-        .call(targets, &mut scale, options.ignore_index, rows)
+        .call(targets, scale, options.ignore_index, rows)
         .grid(1)
         .num_warps(8)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(Some(scale))
+        .launch(cx.device())
 }
 
 /// What a launch of the gradient reads and writes. Without `logits` it works in place.
@@ -228,7 +239,7 @@ pub(super) struct Gradient<'a, T: DType, I: DType> {
     pub(super) targets: View<'a, I>,
     pub(super) scale: Option<View<'a, f32>>,
     pub(super) dloss: Option<View<'a, f32>>,
-    pub(super) losses: Option<tilewright::ViewMut<'a, f32>>,
+    pub(super) losses: Option<ViewMut<'a, f32>>,
     pub(super) dlogits: TensorViewMut<'a, T, 2>,
 }
 
@@ -270,7 +281,7 @@ pub(super) fn losses<T: Float, I: Int>(
     cx: &Context,
     logits: TensorView<'_, T, 2>,
     targets: View<'_, I>,
-    out: tilewright::ViewMut<'_, f32>,
+    out: ViewMut<'_, f32>,
     options: &CrossEntropy,
 ) -> Result<()> {
     let from = logits.rows("logits")?;
@@ -292,7 +303,7 @@ pub(super) fn losses<T: Float, I: Int>(
 pub(super) fn reduced(
     cx: &Context,
     losses: Tensor<f32, 1>,
-    scale: Option<&Buffer<f32>>,
+    scale: Option<View<'_, f32>>,
     options: &CrossEntropy,
 ) -> Result<Tensor<f32, 1>> {
     if options.reduction == Reduction::None {
@@ -328,34 +339,12 @@ pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
 ) -> Result<Tensor<f32, 1>> {
     let (logits, targets) = (logits.into(), targets.into());
     check(&logits, &targets)?;
+    let rows = if options.reduction == Reduction::None { 0 } else { targets.len() };
+    let (mut losses, mut scale) = (Tensor::empty(cx.device(), [rows])?, Tensor::empty(cx.device(), [1])?);
+    let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
     let mut out = Tensor::empty(cx.device(), [options.reduction.len(targets.len())])?;
-    cross_entropy_into(cx, logits, targets, options, &mut out)?;
+    cross_entropy_into(cx, logits, targets, options, workspace, &mut out)?;
     Ok(out)
-}
-
-/// [`cross_entropy`], into a tensor of the result's shape.
-///
-/// # Errors
-///
-/// As [`cross_entropy`].
-pub fn cross_entropy_into<'a, 'b, 'c, T: Float, I: Int>(
-    cx: &Context,
-    logits: impl Into<TensorView<'a, T, 2>>,
-    targets: impl Into<TensorView<'b, I, 1>>,
-    options: CrossEntropy,
-    out: impl Into<TensorViewMut<'c, f32, 1>>,
-) -> Result<()> {
-    let (logits, targets, out) = (logits.into(), targets.into(), out.into());
-    check(&logits, &targets)?;
-    check::shape("out", out.shape(), [options.reduction.len(targets.len())])?;
-    packed("out", out.is_contiguous())?;
-    if options.reduction == Reduction::None {
-        return losses(cx, logits, targets.elements(), out.elements(), &options);
-    }
-    let scale = mean_scale(cx, targets.elements(), &options)?;
-    let mut rows = Tensor::empty(cx.device(), targets.shape())?;
-    losses(cx, logits, targets.elements(), rows.view_mut().elements(), &options)?;
-    reduce(cx, rows.view(), scale.as_ref(), 1.0, out)
 }
 
 /// The gradient of [`cross_entropy`]: for each row `(softmax(x) (1 + 2 z log(sum(exp(x)))) - (1 - s) [j = target] - s / classes)`
@@ -435,5 +424,5 @@ pub fn cross_entropy_in_place<'a, 'b, T: Float, I: Int>(
         dlogits: logits,
     };
     gradient(cx, work, &options)?;
-    reduced(cx, rows, scale.as_ref(), &options)
+    reduced(cx, rows, scale.as_ref().map(|scale| scale.as_view()), &options)
 }

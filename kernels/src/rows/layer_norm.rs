@@ -1,6 +1,6 @@
 //! Layer norm, RMS norm, and RMS norm of a sum, with their gradients.
 
-use super::norm::{Norm, forward};
+use super::norm::{Added, Norm, forward};
 use super::norm_backward::{Inputs, NormGradients, NormGradientsMut, allocate, backward};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
@@ -194,7 +194,25 @@ pub fn add_rms_norm_into<'a, 'b, 'c, T: Float, const R: usize>(
 ) -> Result<()> {
     // One lifetime for all that is written: the residual's, which a reborrow shortens.
     let mut residual = residual.into();
-    forward::<T, R, false>(cx, x.into(), Some(residual.reborrow()), norm, out.into().reborrow())
+    let added = Added { before: None, sum: residual.reborrow() };
+    forward::<T, R, false>(cx, x.into(), Some(added), norm, out.into().reborrow())
+}
+
+/// [`add_rms_norm_into`], with the sum of `x` and `residual` in a tensor of its own, `sum`.
+///
+/// # Errors
+///
+/// As [`layer_norm`].
+pub fn rms_norm_of_sum_into<'a, 'b, 'c, 'd, T: Float, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    residual: impl Into<TensorView<'b, T, R>>,
+    norm: &Norm<'_, T>,
+    sum: impl Into<TensorViewMut<'c, T, R>>,
+    out: impl Into<TensorViewMut<'d, T, R>>,
+) -> Result<()> {
+    let added = Added { before: Some(residual.into()), sum: sum.into() };
+    forward::<T, R, false>(cx, x.into(), Some(added), norm, out.into())
 }
 
 /// The gradients of [`add_rms_norm`]: `sum` is what it left in `residual`, `dy` the gradient of its result and `dsum` that of

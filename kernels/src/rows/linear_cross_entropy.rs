@@ -249,7 +249,7 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     if options.reduction == Reduction::None {
         return crate::general::copy_into(cx, &row_losses, loss);
     }
-    reduce(cx, row_losses.view(), scale.as_ref(), 1.0, loss)
+    reduce(cx, row_losses.view(), scale.as_ref().map(|scale| scale.as_view()), 1.0, loss)
 }
 
 fn check_arguments<T: DType, I: DType, W: DType>(

@@ -6,6 +6,7 @@
 #[cfg(all(test, feature = "jit"))]
 mod code;
 mod cross_entropy;
+mod cross_entropy_into;
 mod divergence;
 mod dropout;
 mod embedding;
@@ -22,7 +23,11 @@ mod softmax;
 
 pub use cross_entropy::{
     CrossEntropy, CrossEntropyConfig, cross_entropy, cross_entropy_backward, cross_entropy_backward_into,
-    cross_entropy_in_place, cross_entropy_into,
+    cross_entropy_in_place,
+};
+pub use cross_entropy_into::{
+    CrossEntropyFactors, CrossEntropyWorkspace, cross_entropy_gradient_into, cross_entropy_in_place_into,
+    cross_entropy_into, cross_entropy_scale_into,
 };
 pub use divergence::{DivergenceConfig, KlTarget, jsd, jsd_backward, kl_divergence, kl_divergence_backward};
 pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_into};
@@ -37,7 +42,7 @@ pub use group_norm::{GroupNormConfig, group_norm, group_norm_backward};
 pub use layer_norm::{
     add_rms_norm, add_rms_norm_backward, add_rms_norm_backward_into, add_rms_norm_into, layer_norm,
     layer_norm_backward, layer_norm_backward_into, layer_norm_into, rms_norm, rms_norm_backward,
-    rms_norm_backward_into, rms_norm_into,
+    rms_norm_backward_into, rms_norm_into, rms_norm_of_sum_into,
 };
 pub use linear_cross_entropy::{
     LinearCrossEntropy, LinearCrossEntropyMut, linear_cross_entropy, linear_cross_entropy_into,

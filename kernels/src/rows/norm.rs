@@ -72,15 +72,18 @@ impl<'a, T: DType> Norm<'a, T> {
     }
 }
 
-/// Rows in registers. With `residual`, the sum of both is normalised, and written there.
+/// Rows in registers. With `residual`, the sum of both is normalised, and written there; with `before` it is the sum with
+/// that, and not with what `residual` holds.
 #[kernel]
 pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
+    before: Option<Ptr<T>>,
     residual: Option<PtrMut<T>>,
     weight: Option<Ptr<T>>,
     bias: Option<Ptr<T>>,
     out: PtrMut<T>,
     x_stride: i64,
+    before_stride: i64,
     residual_stride: i64,
     out_stride: i64,
     rows: i32,
@@ -95,8 +98,13 @@ pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const 
     let values = load(x + row * x_stride + column, mask = mask) as T::Acc;
     let values = if let Some(residual) = residual {
         let place = residual + row * residual_stride + column;
+        let other = if let Some(before) = before {
+            load(before + row * before_stride + column, mask = mask)
+        } else {
+            load(place, mask = mask)
+        };
         // Rounded first: what is normalised is what stays in memory.
-        let total = (values + load(place, mask = mask) as T::Acc) as T;
+        let total = (values + other as T::Acc) as T;
         store(place, total, mask = mask);
         total as T::Acc
     } else {
@@ -116,11 +124,13 @@ pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const 
 #[kernel]
 pub(super) fn norm_pieces<T: Float, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
+    before: Option<Ptr<T>>,
     residual: Option<PtrMut<T>>,
     weight: Option<Ptr<T>>,
     bias: Option<Ptr<T>>,
     out: PtrMut<T>,
     x_stride: i64,
+    before_stride: i64,
     residual_stride: i64,
     out_stride: i64,
     columns: i32,
@@ -136,7 +146,12 @@ pub(super) fn norm_pieces<T: Float, const BLOCK: usize, const CENTRE: bool>(
             let values = load(x + column, mask = mask) as T::Acc;
             if let Some(residual) = residual {
                 let place = residual + row * residual_stride + column;
-                let total = (values + load(place, mask = mask) as T::Acc) as T;
+                let other = if let Some(before) = before {
+                    load(before + row * before_stride + column, mask = mask)
+                } else {
+                    load(place, mask = mask)
+                };
+                let total = (values + other as T::Acc) as T;
                 store(place, total, mask = mask);
                 sums += total as T::Acc;
             } else {
@@ -173,40 +188,52 @@ pub(super) fn norm_pieces<T: Float, const BLOCK: usize, const CENTRE: bool>(
     }
 }
 
+/// What is added before a norm: to what `sum` holds, or to `before`. The sum is written.
+pub(super) struct Added<'a, 'b, T: DType, const R: usize> {
+    pub(super) before: Option<TensorView<'a, T, R>>,
+    pub(super) sum: TensorViewMut<'b, T, R>,
+}
+
 /// Checks the arguments of a forward pass and launches it.
 pub(super) fn forward<T: Float, const R: usize, const CENTRE: bool>(
     cx: &Context,
     x: TensorView<'_, T, R>,
-    residual: Option<TensorViewMut<'_, T, R>>,
+    added: Option<Added<'_, '_, T, R>>,
     norm: &Norm<'_, T>,
     out: TensorViewMut<'_, T, R>,
 ) -> Result<()> {
     check::shape("out", out.shape(), x.shape())?;
     let (from, to) = (x.rows("x")?, out.rows("out")?);
     norm.check(from.columns)?;
-    let mut residual_stride = 0;
-    if let Some(residual) = &residual {
-        check::shape("residual", residual.shape(), x.shape())?;
-        residual_stride = residual.rows("residual")?.stride as i64;
+    let (mut before_stride, mut residual_stride) = (0, 0);
+    if let Some(Added { before, sum }) = &added {
+        check::shape("residual", sum.shape(), x.shape())?;
+        residual_stride = sum.rows("residual")?.stride as i64;
+        if let Some(before) = before {
+            check::shape("before", before.shape(), x.shape())?;
+            before_stride = before.rows("before")?.stride as i64;
+        }
     }
     if x.is_empty() {
         return Ok(());
     }
     let (rows, columns) = (check::size("x", from.rows)?, check::size("x", from.columns)?);
     let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || NormConfig::choose(from.columns))?;
-    let (x, out, residual) = (x.elements(), out.elements(), maybe_mut(residual));
+    let (before, residual) = added.map_or((None, None), |added| (added.before, Some(added.sum)));
+    let (x, out, before, residual) = (x.elements(), out.elements(), maybe(before), maybe_mut(residual));
     let (weight, bias) = (maybe(norm.weight), maybe(norm.bias));
-    let (x_stride, out_stride, warps) = (from.stride as i64, to.stride as i64, config.num_warps as u32);
+    let (a, b, c, d) = (from.stride as i64, before_stride, residual_stride, to.stride as i64);
+    let warps = config.num_warps as u32;
     if from.columns <= config.block {
         NormWholeConsts { ROWS: config.rows, BLOCK: config.block, CENTRE }
-            .call(x, residual, weight, bias, out, x_stride, residual_stride, out_stride, rows, columns, norm.eps)
+            .call(x, before, residual, weight, bias, out, a, b, c, d, rows, columns, norm.eps)
             .grid(from.rows.div_ceil(config.rows.max(1)))
             .num_warps(warps)
             .stream(cx.stream())
             .launch(cx.device())
     } else {
         NormPiecesConsts { BLOCK: config.block, CENTRE }
-            .call(x, residual, weight, bias, out, x_stride, residual_stride, out_stride, columns, norm.eps)
+            .call(x, before, residual, weight, bias, out, a, b, c, d, columns, norm.eps)
             .grid(from.rows)
             .num_warps(warps)
             .stream(cx.stream())

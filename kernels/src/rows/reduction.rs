@@ -1,8 +1,8 @@
 //! What becomes of the losses of rows.
 
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
-use tilewright::Result;
 use tilewright::prelude::*;
+use tilewright::{Result, View};
 
 /// What a loss function returns of the losses of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,12 +46,12 @@ pub(super) fn total<T: Float, const BLOCK: usize>(
 pub(crate) fn reduce(
     cx: &Context,
     losses: TensorView<'_, f32, 1>,
-    factor: Option<&Buffer<f32>>,
+    factor: Option<View<'_, f32>>,
     scale: f32,
     out: TensorViewMut<'_, f32, 1>,
 ) -> Result<()> {
     let n = check::size("losses", losses.len())?;
-    let factor = tilewright::launch::MaybeView::from(factor.map(|factor| factor.as_view()));
+    let factor = tilewright::launch::MaybeView::from(factor);
     TotalConsts { BLOCK: 4096 }
         .call(losses.elements(), factor, scale, out.elements(), n)
         .grid(1)

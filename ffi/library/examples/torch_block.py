@@ -1,0 +1,262 @@
+"""A transformer block, trained with the kernels of this library and with PyTorch's own.
+
+    python torch_block.py --size small    # on the CPU, in under a minute
+    python torch_block.py --size full     # 4 x 4096 x 2048 in bf16, on a GPU
+
+Tokens go through an embedding, RMS norm, one product for queries, keys and values, rotary embedding, causal attention, the
+residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary: for 200 steps with PyTorch alone, with
+`torch.compile`, with ours, and with ours under `torch.compile`. All begin with the same weights and see the same tokens. It
+prints the time of a step and the most memory of each, and draws the curves of the loss into `loss.svg`.
+"""
+
+import argparse
+import dataclasses
+import gc
+import sys
+import time
+
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+
+import tilewright_ops.torch as ops
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclasses.dataclass
+class Size:
+    batch: int
+    tokens: int
+    width: int
+    heads: int
+    hidden: int
+    vocabulary: int
+    dtype: torch.dtype
+    rate: float
+
+
+SIZES = {
+    "small": Size(2, 16, 32, 2, 64, 61, torch.float32, 5e-3),
+    "full": Size(4, 4096, 2048, 16, 5632, 32_000, torch.bfloat16, 3e-4),
+}
+
+
+class Eager:
+    """The operators of PyTorch, as its users write them; `[batch, tokens, heads, dim]`."""
+
+    def rms_norm(self, x, weight):
+        return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+    def add_rms_norm(self, x, residual, weight):
+        x = x + residual
+        return self.rms_norm(x, weight), x
+
+    def rotary(self, x, cos, sin):
+        a, b = x.float().chunk(2, -1)
+        cos, sin = cos[:, None], sin[:, None]
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+    def attention(self, q, k, v):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    def swiglu(self, gate, x):
+        return F.silu(gate) * x
+
+    def loss(self, x, weight, targets):
+        return F.cross_entropy((x @ weight.t()).float(), targets)
+
+
+class Ours:
+    """The same of this library."""
+
+    rms_norm = staticmethod(ops.rms_norm)
+    add_rms_norm = staticmethod(ops.add_rms_norm)
+    rotary = staticmethod(ops.rotary)
+    swiglu = staticmethod(ops.swiglu)
+
+    def attention(self, q, k, v):
+        return ops.flash_attention(q, k, v, causal=True)[0]
+
+    def loss(self, x, weight, targets):
+        return LinearCrossEntropy.apply(x, weight, targets)
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The loss of `x @ weight^T`, with its gradients at once: logits of a part of the rows become their gradient in place, so that
+    there is memory for those of a part alone (Hsu et al., "Liger Kernel", 2024)."""
+
+    @staticmethod
+    def forward(context, x, weight, targets):
+        scale, losses, d_parts = ops.cross_entropy_scale(targets), [], []
+        d_weight = torch.zeros_like(weight)
+        # Four parts: the gradient of the weight is rounded after each.
+        for part, expected in zip(x.chunk(4), targets.chunk(4)):
+            logits = part @ weight.t()
+            losses.append(ops.cross_entropy_in_place(logits, expected, scale))
+            d_parts.append(logits @ weight)
+            d_weight.addmm_(logits.t(), part)
+        context.save_for_backward(torch.cat(d_parts), d_weight)
+        return torch.cat(losses).sum() * scale[0]
+
+    @staticmethod
+    def backward(context, d_loss):
+        d_x, d_weight = context.saved_tensors
+        return d_x * d_loss.to(d_x.dtype), d_weight * d_loss.to(d_weight.dtype), None
+
+
+class Block(torch.nn.Module):
+    def __init__(self, size, kernels):
+        super().__init__()
+        self.size, self.kernels = size, kernels
+        made = lambda *shape: torch.nn.Parameter(torch.randn(shape) * shape[-1] ** -0.5)
+        self.embedding = torch.nn.Parameter(torch.randn(size.vocabulary, size.width))
+        self.first, self.second = (torch.nn.Parameter(torch.ones(size.width)) for _ in range(2))
+        self.last = torch.nn.Parameter(torch.ones(size.width))
+        self.qkv, self.out = made(3 * size.width, size.width), made(size.width, size.width)
+        self.up, self.down = made(2 * size.hidden, size.width), made(size.width, size.hidden)
+        self.head = made(size.vocabulary, size.width)
+        dim = size.width // size.heads
+        angles = torch.arange(size.tokens)[:, None] * 10_000.0 ** -(torch.arange(0, dim, 2) / dim)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, tokens, targets):
+        kernels = self.kernels
+        x = F.embedding(tokens, self.embedding)
+        h = F.linear(kernels.rms_norm(x, self.first), self.qkv)
+        q, k, v = h.unflatten(-1, (3, self.size.heads, -1)).unbind(2)
+        q, k = kernels.rotary(q, self.cos, self.sin), kernels.rotary(k, self.cos, self.sin)
+        h = F.linear(kernels.attention(q, k, v).flatten(-2), self.out)
+        h, x = kernels.add_rms_norm(h, x, self.second)
+        gate, h = F.linear(h, self.up).chunk(2, -1)
+        h = F.linear(kernels.swiglu(gate, h), self.down)
+        h, _ = kernels.add_rms_norm(h, x, self.last)
+        return kernels.loss(h.flatten(0, 1), self.head, targets.flatten())
+
+
+def batches(size, steps):
+    """Sequences in which a token depends on the one before it, but for one in ten: there is something to learn."""
+    generator = torch.Generator().manual_seed(1)
+    # Few of the vocabulary occur, so that each is seen often.
+    common = min(size.vocabulary, 256)
+    after = torch.randperm(common, generator=generator)
+    shape = (size.tokens + 1, steps, size.batch)
+    rows = torch.randint(common, shape, generator=generator)
+    follows = torch.rand(shape, generator=generator) > 0.1
+    for at in range(1, size.tokens + 1):
+        rows[at] = torch.where(follows[at], after[rows[at - 1]], rows[at])
+    return rows.permute(1, 2, 0).contiguous()
+
+
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def train(size, kernels, compiled, data):
+    """The losses, milliseconds of a step, and the most memory."""
+    torch.manual_seed(0)
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    model = Block(size, kernels)
+    tables = model.cos, model.sin
+    model.to(DEVICE, size.dtype)
+    # Angles are not rounded.
+    model.cos, model.sin = (table.to(DEVICE) for table in tables)
+    torch._dynamo.reset()
+    # On the CPU it is about the same curve: compiling C++ would take longer than all steps.
+    backend = "inductor" if DEVICE == "cuda" else "aot_eager"
+    run = torch.compile(model, fullgraph=True, backend=backend) if compiled else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, fused=DEVICE == "cuda")
+    losses, times = [], []
+    for rows in data:
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss = run(rows[:, :-1], rows[:, 1:])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        if len(losses) % 10 == 0:
+            # Ten steps at a time: one does not wait for the one before.
+            synchronize()
+            times.append(time.perf_counter())
+    spans = sorted(later - earlier for earlier, later in zip(times, times[1:]))
+    memory = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else float("nan")
+    return [loss.item() for loss in losses], spans[len(spans) // 2] * 100 if spans else (time.perf_counter() - start) * 1e3, memory
+
+
+def draw(curves, path):
+    """The curves as a picture."""
+    width, height, left = 720, 360, 48
+    longest = max(len(curve) for curve in curves.values())
+    top = max(max(curve) for curve in curves.values())
+    place = lambda at, loss: f"{left + at * (width - left - 12) / max(longest - 1, 1):.1f},{12 + (1 - loss / top) * (height - 48):.1f}"
+    colours = ["#888888", "#d08030", "#2060c0", "#208060"]
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">']
+    lines.append(f'<rect width="{width}" height="{height}" fill="white"/>')
+    for tick in range(5):
+        loss = top * tick / 4
+        x, y = place(0, loss).split(",")
+        lines.append(f'<path d="M{x} {y}H{width - 12}" stroke="#dddddd"/><text x="8" y="{y}">{loss:.1f}</text>')
+    for at, (name, curve) in enumerate(curves.items()):
+        points = " ".join(place(*point) for point in enumerate(curve))
+        dashes = ' stroke-dasharray="6 4"' if at % 2 else ""
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colours[at]}" stroke-width="1.5"{dashes}/>')
+        lines.append(f'<text x="{width - 180}" y="{30 + 16 * at}" fill="{colours[at]}">{name}</text>')
+    lines.append(f'<text x="{left}" y="{height - 10}">loss of each of {longest} steps</text></svg>')
+    with open(path, "w") as file:
+        file.write("\n".join(lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--picture", default="loss.svg")
+    parser.add_argument("--variants", nargs="+", help="some of: eager, compiled, ours, ours-compiled")
+    arguments = parser.parse_args()
+    size = SIZES[arguments.size]
+    # On a GPU all is there before a clock runs.
+    data = batches(size, arguments.steps).to(DEVICE)
+    variants = {
+        "eager": (Eager(), False),
+        "compiled": (Eager(), True),
+        "ours": (Ours(), False),
+        "ours-compiled": (Ours(), True),
+    }
+    curves, figures = {}, {}
+    for name in arguments.variants or variants:
+        curve, milliseconds, gigabytes = train(size, *variants[name], data)
+        curves[name], figures[name] = curve, (milliseconds, gigabytes)
+        print(f"{name}: loss {curve[0]:.4f} to {sum(curve[-10:]) / len(curve[-10:]):.4f}", flush=True)
+    print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | GB at most | last loss | beside compiled |\n|---|--:|--:|--:|--:|")
+    beside = figures.get("compiled", figures[next(iter(figures))])[0]
+    for name, (milliseconds, gigabytes) in figures.items():
+        print(f"| {name} | {milliseconds:.2f} | {gigabytes:.2f} | {sum(curves[name][-10:]) / 10:.4f} | {beside / milliseconds:.2f} x |")
+    draw(curves, arguments.picture)
+    return check(curves, size)
+
+
+def check(curves, size):
+    """Whether all curves are that of the first, within what rounding makes of them, and go down."""
+    first = next(iter(curves.values()))
+    # The mean of ten steps: in bf16 weights are rounded at each of them, to 8 bits.
+    smooth = lambda curve: [sum(curve[at : at + 10]) / 10 for at in range(0, len(curve) - 9, 10)]
+    limit = 0.02 if size.dtype == torch.float32 else 0.05
+    worst = max(
+        abs(one - other) / first[0]
+        for curve in curves.values()
+        for one, other in zip(smooth(curve), smooth(first))
+    )
+    learned = all(sum(curve[-10:]) / 10 < 0.8 * curve[0] for curve in curves.values())
+    print(f"the curves differ by {worst:.2%} of the first loss at most, {limit:.0%} allowed")
+    print("the curves are equal within noise" if worst <= limit and learned else "THE CURVES DIFFER, or do not go down")
+    return 0 if worst <= limit and learned else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+//! Softmax attention.
+
+use crate::views::{context, last, last_mut};
+use tilewright::prelude::*;
+use tilewright_ffi::prelude::*;
+use tilewright_kernels::attention::{self as library, Attention, Saved};
+use tilewright_kernels::{TensorView, TensorViewMut};
+
+/// `[.., tokens, heads, dim]` as the library has it, `[batch, heads, tokens, dim]`.
+fn heads<'a, T: DType>(x: &TensorRef<'a>) -> Result<TensorView<'a, T, 4>> {
+    Ok(last::<T, 4>(x)?.permute([0, 2, 1, 3])?)
+}
+
+fn heads_mut<'a, T: DType>(x: TensorMut<'a>) -> Result<TensorViewMut<'a, T, 4>> {
+    Ok(last_mut::<T, 4>(x)?.permute([0, 2, 1, 3])?)
+}
+
+fn options(causal: bool, scale: Option<f64>, window: Option<i64>, soft_cap: Option<f64>) -> Result<Attention> {
+    let mut options = Attention::default();
+    if causal {
+        options = options.causal();
+    }
+    if let Some(scale) = scale {
+        options = options.scale(scale);
+    }
+    if let Some(window) = window {
+        let keys = usize::try_from(window)
+            .map_err(|_| tilewright_ffi::Error::argument("window", format_args!("is {window}"), "0 keys or more"))?;
+        options = options.window(keys, keys);
+    }
+    if let Some(cap) = soft_cap {
+        options = options.soft_cap(cap);
+    }
+    Ok(options)
+}
+
+/// `y = softmax(scale * q k^T) v` for each head, with the logarithms of the sums of exponentials, `lse`, in f32.
+///
+/// `q` and `y` are `[.., tokens, heads, dim]`, `k` and `v` are `[.., keys, kv_heads, dim]`, of any strides but for the last
+/// dimension: parts of one product of queries, keys and values are read where they are. `heads` is a multiple of `kv_heads`. The
+/// scale is `1 / sqrt(dim)` unless one is given. Where attention is causal, queries and keys end together. With `window` a query
+/// sees as many keys on each side of its own; `soft_cap` limits scores to `cap * tanh(score / cap)`.
+#[op(
+    out(y: q.dtype[..q.shape[..-1], v.shape[-1]], lse: f32[..q.shape[..-3], q.shape[-2], q.shape[-3]]),
+    backward = flash_attention_backward,
+    vmap = broadcast_all
+)]
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attention(
+    q: TensorRef<'_>,
+    k: TensorRef<'_>,
+    v: TensorRef<'_>,
+    y: TensorMut<'_>,
+    lse: TensorMut<'_>,
+    #[default(false)] causal: bool,
+    scale: Option<f64>,
+    window: Option<i64>,
+    soft_cap: Option<f64>,
+) -> Result<()> {
+    let options = options(causal, scale, window, soft_cap)?;
+    dispatch!(q.dtype() => T in [f16, bf16, f32, f64] {
+        let (cx, lse) = (context(&q), last_mut::<f32, 3>(lse)?);
+        let (q, k, v, y) = (heads::<T>(&q)?, heads::<T>(&k)?, heads::<T>(&v)?, heads_mut::<T>(y)?);
+        Ok(library::forward_into(&cx, q, k, v, None, &options, y, lse)?)
+    })
+}
+
+/// The gradients of [`flash_attention`].
+#[op(out(d_q: like(q), d_k: like(k), d_v: like(v)), vmap = broadcast_all)]
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attention_backward(
+    d_y: TensorRef<'_>,
+    q: TensorRef<'_>,
+    k: TensorRef<'_>,
+    v: TensorRef<'_>,
+    y: TensorRef<'_>,
+    lse: TensorRef<'_>,
+    d_q: TensorMut<'_>,
+    d_k: TensorMut<'_>,
+    d_v: TensorMut<'_>,
+    causal: bool,
+    scale: Option<f64>,
+    window: Option<i64>,
+    soft_cap: Option<f64>,
+    scratch: &Scratch<'_>,
+) -> Result<()> {
+    let options = options(causal, scale, window, soft_cap)?;
+    dispatch!(q.dtype() => T in [f16, bf16, f32, f64] {
+        let cx = context(&q);
+        let saved = Saved {
+            q: heads::<T>(&q)?,
+            k: heads(&k)?,
+            v: heads(&v)?,
+            bias: None,
+            out: heads(&y)?,
+            lse: last::<f32, 3>(&lse)?,
+            dout: heads(&d_y)?,
+            dlse: None,
+        };
+        let shape = library::backward_workspace(&cx, &saved, &options)?;
+        let workspace = TensorViewMut::new(scratch.take::<f32>(shape.iter().product())?, shape)?;
+        let (d_q, d_k, d_v) = (heads_mut::<T>(d_q)?, heads_mut::<T>(d_k)?, heads_mut::<T>(d_v)?);
+        Ok(library::backward_into(&cx, saved, &options, workspace, d_q, d_k, d_v)?)
+    })
+}

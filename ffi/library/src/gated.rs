@@ -1,0 +1,76 @@
+//! Gated activations.
+
+use crate::views::{context, rows, rows_mut, same_shape};
+use tilewright::prelude::*;
+use tilewright_ffi::Error;
+use tilewright_ffi::prelude::*;
+use tilewright_kernels::rows::{self as library, Gelu};
+
+/// `silu(gate) * x`. Both may be parts of the rows of one tensor.
+#[op(out(y: like(x)), backward = swiglu_backward, vmap = broadcast_all)]
+pub fn swiglu(gate: TensorRef<'_>, x: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    same_shape(&gate, &x)?;
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::swiglu_into(&context(&x), rows::<T>(&gate)?, rows::<T>(&x)?, rows_mut::<T>(y)?)?)
+    })
+}
+
+/// The gradients of [`swiglu`].
+#[op(out(d_gate: like(gate), d_x: like(x)), vmap = broadcast_all)]
+pub fn swiglu_backward(
+    d_y: TensorRef<'_>,
+    gate: TensorRef<'_>,
+    x: TensorRef<'_>,
+    d_gate: TensorMut<'_>,
+    d_x: TensorMut<'_>,
+) -> Result<()> {
+    same_shape(&gate, &x)?;
+    same_shape(&d_y, &x)?;
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let (d_gate, d_x) = (rows_mut::<T>(d_gate)?, rows_mut::<T>(d_x)?);
+        Ok(library::swiglu_backward_into(&context(&x), rows::<T>(&gate)?, rows::<T>(&x)?, rows::<T>(&d_y)?, d_gate, d_x)?)
+    })
+}
+
+fn gelu(approximate: &str) -> Result<Gelu> {
+    match approximate {
+        "none" => Ok(Gelu::Erf),
+        "tanh" => Ok(Gelu::Tanh),
+        other => Err(Error::argument("approximate", format_args!("is \"{other}\""), "\"none\", \"tanh\"")),
+    }
+}
+
+/// `gelu(gate) * x`, with the error function or, where `approximate` is `"tanh"`, with the hyperbolic tangent.
+#[op(out(y: like(x)), backward = geglu_backward, vmap = broadcast_all)]
+pub fn geglu(
+    gate: TensorRef<'_>,
+    x: TensorRef<'_>,
+    y: TensorMut<'_>,
+    #[default("none")] approximate: &str,
+) -> Result<()> {
+    same_shape(&gate, &x)?;
+    let gelu = gelu(approximate)?;
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::geglu_into(&context(&x), rows::<T>(&gate)?, rows::<T>(&x)?, gelu, rows_mut::<T>(y)?)?)
+    })
+}
+
+/// The gradients of [`geglu`].
+#[op(out(d_gate: like(gate), d_x: like(x)), vmap = broadcast_all)]
+pub fn geglu_backward(
+    d_y: TensorRef<'_>,
+    gate: TensorRef<'_>,
+    x: TensorRef<'_>,
+    d_gate: TensorMut<'_>,
+    d_x: TensorMut<'_>,
+    approximate: &str,
+) -> Result<()> {
+    same_shape(&gate, &x)?;
+    same_shape(&d_y, &x)?;
+    let gelu = gelu(approximate)?;
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let (cx, d_y) = (context(&x), rows::<T>(&d_y)?);
+        let (d_gate, d_x) = (rows_mut::<T>(d_gate)?, rows_mut::<T>(d_x)?);
+        Ok(library::geglu_backward_into(&cx, rows::<T>(&gate)?, rows::<T>(&x)?, gelu, d_y, d_gate, d_x)?)
+    })
+}

@@ -1,0 +1,77 @@
+//! The kernels of [`tilewright_kernels`] as operators of PyTorch and JAX, with their gradients.
+//!
+//! | operators | |
+//! |---|---|
+//! | [`softmax`], [`log_softmax`] | along the last dimension |
+//! | [`layer_norm`], [`rms_norm`], [`add_rms_norm`] | of rows, with weights and biases; of a sum |
+//! | [`rotary`] | rotary position embedding |
+//! | [`swiglu`], [`geglu`] | gated activations |
+//! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
+//! | [`flash_attention`] | softmax attention |
+//! | [`linear`], [`linear_activation`] | products with bias and activation |
+//! | [`embedding`] | rows of a table |
+//! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
+//!
+//! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
+
+mod attention;
+mod elementwise;
+mod gated;
+mod losses;
+mod norms;
+mod probabilities;
+mod products;
+mod rotation;
+mod tables;
+mod views;
+
+pub use attention::{flash_attention, flash_attention_backward};
+pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
+pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
+pub use losses::{
+    cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
+    cross_entropy_scale,
+};
+pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
+pub use products::{linear, linear_activation, linear_backward};
+pub use rotation::{rotary, rotary_backward};
+pub use tables::{embedding, embedding_backward};
+
+tilewright_ffi::export!(
+    tilewright_ops: softmax,
+    softmax_backward,
+    log_softmax,
+    log_softmax_backward,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+    add_rms_norm,
+    add_rms_norm_backward,
+    rotary,
+    rotary_backward,
+    swiglu,
+    swiglu_backward,
+    geglu,
+    geglu_backward,
+    cross_entropy,
+    cross_entropy_backward,
+    cross_entropy_rows,
+    cross_entropy_rows_backward,
+    cross_entropy_scale,
+    cross_entropy_in_place,
+    flash_attention,
+    flash_attention_backward,
+    linear,
+    linear_backward,
+    linear_activation,
+    embedding,
+    embedding_backward,
+    add,
+    add_backward,
+    scaled_silu,
+    scaled_silu_backward,
+    take,
+    nothing,
+);

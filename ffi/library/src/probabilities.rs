@@ -1,0 +1,40 @@
+//! Softmax of rows and its logarithm.
+
+use crate::views::{context, rows, rows_mut, same_shape};
+use tilewright::prelude::*;
+use tilewright_ffi::prelude::*;
+use tilewright_kernels::rows as library;
+
+/// The softmax of the last dimension.
+#[op(out(y: like(x)), backward = softmax_backward, vmap = broadcast_all)]
+pub fn softmax(x: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::softmax_into(&context(&x), rows::<T>(&x)?, rows_mut::<T>(y)?)?)
+    })
+}
+
+/// The gradient of [`softmax`], from its result.
+#[op(out(d_x: like(y)), vmap = broadcast_all)]
+pub fn softmax_backward(d_y: TensorRef<'_>, y: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    same_shape(&d_y, &y)?;
+    dispatch!(y.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::softmax_backward_into(&context(&y), rows::<T>(&y)?, rows::<T>(&d_y)?, rows_mut::<T>(d_x)?)?)
+    })
+}
+
+/// The logarithm of the softmax of the last dimension.
+#[op(out(y: like(x)), backward = log_softmax_backward, vmap = broadcast_all)]
+pub fn log_softmax(x: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::log_softmax_into(&context(&x), rows::<T>(&x)?, rows_mut::<T>(y)?)?)
+    })
+}
+
+/// The gradient of [`log_softmax`], from its result.
+#[op(out(d_x: like(y)), vmap = broadcast_all)]
+pub fn log_softmax_backward(d_y: TensorRef<'_>, y: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    same_shape(&d_y, &y)?;
+    dispatch!(y.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::log_softmax_backward_into(&context(&y), rows::<T>(&y)?, rows::<T>(&d_y)?, rows_mut::<T>(d_x)?)?)
+    })
+}

@@ -1,0 +1,30 @@
+"""Runs the functions `test_..` of a file, and prints the name of each. Nothing that needs to be installed."""
+
+import sys
+import traceback
+
+
+def check_error(kind, text, call):
+    """The call raises an exception of this kind that has this text."""
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), f"the error says {str(error)!r}, not {text!r}"
+    else:
+        raise AssertionError(f"no error: {text!r} was expected")
+
+
+def run(module):
+    """Runs the tests of a module, and ends the program."""
+    tests = {name: test for name, test in module.items() if name.startswith("test_") and callable(test)}
+    failed = []
+    for name, test in tests.items():
+        try:
+            test()
+            print(f"{name} ... ok", flush=True)
+        except Exception:
+            traceback.print_exc()
+            print(f"{name} ... FAILED", flush=True)
+            failed.append(name)
+    print(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(1 if failed or not tests else 0)

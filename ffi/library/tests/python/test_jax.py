@@ -1,0 +1,116 @@
+"""The library's operators in JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import harness
+import tilewright_ops.jax as ops
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def randn(*shape, dtype=jnp.float32, seed=0):
+    return jax.random.normal(jax.random.key(seed), shape, dtype)
+
+
+def close(found, expected, ulps=16):
+    """Equal within a few units in the last place of the largest element."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape, (found, expected)
+    if found.size == 0:
+        return
+    largest = max(float(jnp.abs(expected).max()), 1e-30)
+    worst = float(jnp.abs(found.astype(jnp.float64) - expected.astype(jnp.float64)).max())
+    assert worst <= ulps * float(jnp.finfo(expected.dtype).eps) * largest, worst
+
+
+def rms_norm(x, weight, eps=1e-5):
+    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def attention(q, k, v):
+    """The causal attention of `[.., tokens, heads, dim]`."""
+    scores = jnp.einsum("...qhd,...khd->...hqk", q, k) / q.shape[-1] ** 0.5
+    scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
+    return jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(scores), v)
+
+
+def ours(q, k, v):
+    return ops.flash_attention(q, k, v, causal=True)[0]
+
+
+def cross_entropy(logits, targets):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], 1).mean()
+
+
+def same(one, other, *arguments, ulps=64):
+    """The results and gradients of two functions, with and without `jit`."""
+    close(one(*arguments), other(*arguments), ulps)
+    close(jax.jit(one)(*arguments), other(*arguments), ulps)
+    floats = tuple(at for at, argument in enumerate(arguments) if jnp.issubdtype(argument.dtype, jnp.floating))
+    weighted = lambda function: lambda *given: (jnp.cos(jnp.arange(function(*given).size)) * function(*given).ravel()).sum()
+    mine = jax.jit(jax.grad(weighted(one), floats))(*arguments)
+    theirs = jax.grad(weighted(other), floats)(*arguments)
+    for found, expected in zip(mine, theirs):
+        close(found, expected, ulps)
+
+
+def test_results_and_gradients_are_those_of_jax():
+    for dtype in (jnp.float32, jnp.float64):
+        x, y, weight = randn(6, 33, dtype=dtype), randn(6, 33, dtype=dtype, seed=1), randn(33, dtype=dtype, seed=2)
+        same(ops.softmax, jax.nn.softmax, x)
+        same(ops.log_softmax, jax.nn.log_softmax, x)
+        same(ops.rms_norm, rms_norm, x, weight)
+        same(lambda a, b, w: ops.add_rms_norm(a, b, w)[0], lambda a, b, w: rms_norm(a + b, w), x, y, weight)
+        same(ops.swiglu, lambda a, b: jax.nn.silu(a) * b, x, y)
+        same(ops.geglu, lambda a, b: jax.nn.gelu(a, approximate=False) * b, x, y)
+        same(ops.linear, lambda x, w: x @ w.T, x, y)
+    targets = jnp.arange(6) * 5 % 33
+    same(ops.cross_entropy, cross_entropy, randn(6, 33), targets)
+    qkv = [randn(2, 7, 2, 16, seed=seed) for seed in range(3)]
+    same(ours, attention, *qkv, ulps=128)
+
+
+def test_vmap_maps_operators_and_their_gradients():
+    x, weight = randn(3, 4, 8), randn(8, seed=1)
+    close(jax.vmap(ops.softmax)(x), jax.nn.softmax(x))
+    close(jax.vmap(ops.rms_norm, (0, None))(x, weight), rms_norm(x, weight))
+    close(jax.vmap(ops.rms_norm)(x, randn(3, 8)), rms_norm(x, randn(3, 8)[:, None]))
+    qkv = [randn(3, 2, 7, 2, 16, seed=seed) for seed in range(3)]
+    close(jax.vmap(ours)(*qkv), attention(*qkv), 64)
+    gradient = lambda function: jax.vmap(jax.grad(lambda q, k, v: function(q, k, v).sum()))
+    close(gradient(ours)(*qkv), gradient(attention)(*qkv), 256)
+
+
+def test_rotary_turns_and_turns_back():
+    x = randn(2, 5, 3, 8)
+    angles = jnp.arange(5.0)[:, None] * 100.0 ** -(jnp.arange(4) / 4)
+    cos, sin = jnp.cos(angles).astype(jnp.float32), jnp.sin(angles).astype(jnp.float32)
+    y, back = jax.vjp(lambda x: ops.rotary(x, cos, sin), x)
+    close(back(y)[0], x)
+    a, b = jnp.split(x, 2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    close(y, jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1))
+
+
+def test_what_is_written_in_place_is_a_result():
+    logits, targets = randn(6, 33), jnp.arange(6)
+    losses, gradient = ops.cross_entropy_in_place(logits, targets, ops.cross_entropy_scale(targets))
+    close(losses.mean(), cross_entropy(logits, targets))
+    close(gradient, jax.grad(cross_entropy)(logits, targets), 64)
+
+
+def test_indices_outside_are_errors_with_the_line():
+    import tilewright_ops
+
+    def call():
+        jax.block_until_ready(jax.jit(ops.take)(randn(8), jnp.array([1, 8])))
+        tilewright_ops.synchronize()
+
+    harness.check_error(Exception, "elementwise.rs:", call)
+    close(jax.jit(ops.take)(randn(8), jnp.array([7, 0])), randn(8)[jnp.array([7, 0])])
+    assert np.isfinite(np.asarray(ops.softmax(randn(3, 4)))).all()
+
+
+harness.run(globals())

@@ -1,0 +1,191 @@
+"""The library's operators in PyTorch."""
+
+import shutil
+
+import torch
+
+import cases
+import harness
+from cases import CASES, NO_GRADIENT, leaves, ops, raw, tuple_of
+
+# Where there is a GPU, everything runs there.
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+torch.manual_seed(0)
+BY_NAME = {case.name: case for case in CASES}
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.randn(shape, device=DEVICE, dtype=torch.float64).to(dtype)
+
+
+def inputs_of(case, size, dtype=torch.float32):
+    return case.inputs(lambda *shape: randn(*shape, dtype=dtype), size)
+
+
+def test_results_and_gradients_are_those_of_torch():
+    wrong = []
+    for case in CASES:
+        for dtype in case.dtypes:
+            for size in ((2, 5, 33), (7, 64), (1, 1), (0, 8), (2, 130)):
+                # Gradients of a row of one element are zero: what is computed is what rounding leaves of it.
+                found = cases.compare(case, inputs_of(case, size, dtype), dtype, with_gradients=size != (1, 1))
+                if found:
+                    wrong.append(f"{case.name}, {dtype}, {size}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_gradients_are_those_of_differences():
+    # Losses and logarithms of sums are f32: differences of them are too coarse.
+    for name in ("softmax", "log_softmax", "layer_norm", "rms_norm", "add_rms_norm", "swiglu", "geglu", "geglu by tanh", "add", "linear"):
+        case = BY_NAME[name]
+        assert torch.autograd.gradcheck(case.ours, leaves(inputs_of(case, (3, 6), torch.float64))), name
+    for name in ("rotary", "rotary of neighbours"):
+        case = BY_NAME[name]
+        x, cos, sin = inputs_of(case, (4, 8), torch.float64)
+        assert torch.autograd.gradcheck(lambda x: case.ours(x, cos.double(), sin.double()), leaves((x,))), name
+    table, ids = randn(7, 3, dtype=torch.float64), torch.tensor([[1, 4], [4, 6]], device=DEVICE)
+    assert torch.autograd.gradcheck(lambda table: ops.embedding(table, ids), leaves((table,)))
+    q, k, v = leaves(inputs_of(BY_NAME["flash_attention"], (5, 32), torch.float64))
+    loose = {"eps": 1e-3, "atol": 1e-4, "rtol": 1e-3}
+    assert torch.autograd.gradcheck(lambda q, k, v: ops.flash_attention(q, k, v, causal=True)[0], (q, k, v), **loose)
+
+
+def test_opcheck_finds_nothing():
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    for case in CASES:
+        if case.raw is None:
+            continue
+        inputs = inputs_of(case, (4, 32))
+        found = torch.library.opcheck(case.raw.default, inputs, test_utils=tests)
+        assert set(found.values()) == {"SUCCESS"}, (case.name, found)
+        outputs = dict(zip([argument.name for argument in case.raw.out._schema.arguments if argument.is_out], tuple_of(case.raw.default(*inputs))))
+        found = torch.library.opcheck(case.raw.out, inputs, outputs, test_utils=tests)
+        assert set(found.values()) == {"SUCCESS"}, (case.name, "out", found)
+    x = randn(4, 32)
+    weight, q = randn(32), randn(1, 5, 2, 16)
+    y, lse = ops.flash_attention(q, q, q)
+    scaled = (ops.cross_entropy_scale(cases.targets(randn, 4, 32)))
+    for op, arguments in (
+        (raw.softmax_backward, (x, x)),
+        (raw.layer_norm_backward, (x, x, weight, None, 1e-5)),
+        (raw.rms_norm_backward, (x, x, weight, 1e-5)),
+        (raw.add_rms_norm_backward, (x, x, x, weight, 1e-5)),
+        (raw.swiglu_backward, (x, x, x)),
+        (raw.geglu_backward, (x, x, x, "none")),
+        (raw.cross_entropy_backward, (torch.ones((), device=DEVICE), x, cases.targets(randn, 4, 32), -100, 0.0, 0.0)),
+        (raw.cross_entropy_in_place, (x, cases.targets(randn, 4, 32), scaled)),
+        (raw.flash_attention_backward, (y, q, q, q, y, lse, True, None, None, None)),
+        (raw.linear_backward, (x, x, randn(32, 32), None)),
+    ):
+        found = torch.library.opcheck(op.default, arguments, test_utils=tests)
+        assert set(found.values()) == {"SUCCESS"}, (op, found)
+
+
+def block(x, weight, gate, cos, sin, labels):
+    h = ops.rms_norm(x, weight)
+    q = ops.rotary(h.view(2, -1, 2, 16), cos, sin)
+    # Three tensors: PyTorch's compiler loses gradients of one that an autograd function takes twice.
+    y, _ = ops.flash_attention(q, h.view(2, -1, 2, 16), x.view(2, -1, 2, 16), causal=True)
+    h, x = ops.add_rms_norm(y.flatten(-2), x, weight)
+    h = ops.linear(ops.swiglu(h * gate, h), torch.eye(32, device=DEVICE)) + x
+    return ops.cross_entropy(h.flatten(0, 1), labels)
+
+
+def block_inputs(tokens):
+    cos, sin = cases.tables(randn, tokens, 8)
+    x, weight, gate = leaves((randn(2, tokens, 32), randn(32), randn(32)))
+    return x, weight, gate, cos, sin, cases.targets(randn, 2 * tokens, 32)
+
+
+def test_compiled_functions_have_no_breaks():
+    backends = ["aot_eager"]
+    # The default compiles C++ on the CPU.
+    if shutil.which("g++") or shutil.which("clang++") or DEVICE == "cuda":
+        backends.append("inductor")
+    for backend in backends:
+        torch._dynamo.reset()
+        compiled = torch.compile(block, backend=backend, fullgraph=True)
+        inputs = block_inputs(9)
+        loss, expected = compiled(*inputs), block(*inputs)
+        assert (loss - expected).abs().item() < 1e-5 * expected.item(), backend
+        ours, theirs = torch.autograd.grad(loss, inputs[:3]), torch.autograd.grad(expected, inputs[:3])
+        for one, other in zip(ours, theirs):
+            assert (one - other).abs().max().item() < 1e-5 * other.abs().max().item(), backend
+
+
+def test_compiled_functions_take_any_size():
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True, dynamic=True)
+    for tokens in (4, 7, 12):
+        inputs = block_inputs(tokens)
+        loss, expected = compiled(*inputs), block(*inputs)
+        assert (loss - expected).abs().item() < 1e-5 * expected.item()
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(32))
+
+    def forward(self, x):
+        h = ops.rms_norm(x, self.weight).unflatten(-1, (2, 16))
+        return ops.flash_attention(h, h, h, causal=True)[0].flatten(-2)
+
+
+def test_modules_are_exported_with_any_batch():
+    layer, x = Attention().to(DEVICE), randn(3, 5, 32)
+    with torch.no_grad():
+        batch = torch.export.Dim("batch", min=2, max=64)
+        exported = torch.export.export(layer, (x,), dynamic_shapes=({0: batch},))
+        names = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+        assert {"tilewright_ops.rms_norm.default", "tilewright_ops.flash_attention.default"} <= names, names
+        for batch in (3, 6):
+            x = randn(batch, 5, 32)
+            assert torch.equal(exported.module()(x), layer(x))
+
+
+def test_outputs_can_be_given():
+    x = randn(6, 8)
+    y, parts = torch.empty_like(x), torch.zeros(6, 16, device=DEVICE)
+    assert ops.softmax(x, out=y) is y and torch.equal(y, ops.softmax(x))
+    ops.softmax(x, out=parts[:, :8])
+    assert torch.equal(parts[:, :8], y) and not parts[:, 8:].any()
+
+
+def test_errors_say_operator_argument_and_what_is_accepted():
+    x = randn(4, 6)
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    check("softmax: `x` has dtype i32; accepted: f32, f16, bf16, f64", lambda: ops.softmax(x.int()))
+    check("softmax: `x` has shape [6, 4] and rows that do not", lambda: ops.softmax(x.t()))
+    check("swiglu: `gate` has shape [4, 3]; accepted: that of `x`, [4, 6]", lambda: ops.swiglu(x[:, :3], x))
+    check("rms_norm: `weight` has dtype f64; accepted: f32", lambda: ops.rms_norm(x, randn(6, dtype=torch.float64)))
+    check("rms_norm: `weight` has the shape [5]; the other arguments ask for [6]", lambda: ops.rms_norm(x, randn(5)))
+    check("geglu: `approximate` is \"sin\"; accepted: \"none\", \"tanh\"", lambda: ops.geglu(x, x, "sin"))
+    check("flash_attention: `q` has", lambda: ops.flash_attention(x[0], x[0], x[0]))
+    check("cross_entropy: `targets` has dtype f32; accepted: i64, i32", lambda: ops.cross_entropy(x, x[:, 0]))
+    check("take: `x` requires a gradient", lambda: ops.take(x.clone().requires_grad_(), torch.zeros(1, dtype=torch.int64, device=DEVICE)))
+
+
+def test_indices_outside_are_errors_with_the_line():
+    import tilewright_ops
+
+    def call(x, ids):
+        ops.take(x, ids)
+        tilewright_ops.synchronize()
+
+    x = randn(8)
+    for index in (8, -1, 1 << 40):
+        ids = torch.tensor([1, index], device=DEVICE)
+        harness.check_error(RuntimeError, "elementwise.rs:", lambda: call(x, ids))
+    ids = torch.tensor([7, 0], device=DEVICE)
+    assert torch.equal(ops.take(x, ids), x[ids]), "the next call works"
+    labels = torch.tensor([0, 99], device=DEVICE)
+
+    def loss():
+        ops.cross_entropy(randn(2, 4), labels)
+        tilewright_ops.synchronize()
+
+    harness.check_error(RuntimeError, "a target is no class, and is not ignored", loss)
+    tilewright_ops.synchronize()
+
+
+harness.run(globals())
