@@ -101,6 +101,9 @@
 //! archive.add(AddConsts { BLOCK: 2048 }.request::<f32>().assume(AddAssumed { n: AssumedScalar::Unknown, ..Default::default() }), &[Target::sm_90a()])?;
 //! ```
 //!
+//! A kernel that makes tensors itself (`tensor_desc`) has each variant twice: for tensors that the hardware copies, and for
+//! those that it cannot copy, such as rows that are no multiple of 16 bytes apart. One line adds both.
+//!
 //! `call.shipped(Target::sm_90a())` says what the program's archives have for a launch, or is that error: so a test without a
 //! GPU, and with a compiler, sees that the archive has all that the program launches.
 //!
