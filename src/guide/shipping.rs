@@ -22,6 +22,9 @@
 //! counts as missing. If the folder cannot be used (it cannot be written, the disk is full, everybody may write it), that is
 //! logged once, and there is no cache. It may be removed at any time.
 //!
+//! A launch never fails for want of the cache, nor of the file that `TILEWRIGHT_RECORD` names: if that cannot be written, or is
+//! something else than an archive, one line on the standard error says so.
+//!
 //! The driver's own cache (`~/.nv/ComputeCache`) keeps what its compiler makes of the PTX, which is the larger part of what a
 //! first launch takes: containers should keep both. Where the driver keeps nothing (`CUDA_CACHE_DISABLE=1`, or its folder is
 //! gone) and Tilewright's cache is there, the second run puts the machine code of kernels without shared memory into it.
