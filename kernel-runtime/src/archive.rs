@@ -112,7 +112,9 @@ impl ArchiveBuilder {
     }
 
     /// Compiles a kernel for targets and adds it: the variant for launches whose arguments are as the request assumes; and
-    /// where launches must meet conditions to run it (a length that suffices), the slower one for those that do not.
+    /// where launches must meet conditions to run it (a length that suffices), the slower one for those that do not. Of a
+    /// kernel that makes tensors (`tensor_desc`), both are added a second time, for tensors that the hardware's copies cannot
+    /// use.
     ///
     /// # Errors
     ///

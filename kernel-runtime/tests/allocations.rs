@@ -4,9 +4,10 @@
 #[path = "launch/kernels.rs"]
 mod kernels;
 
-use kernel_runtime::launch::{Call, KernelSource, UnsafeCall};
+use kernel_runtime::launch::{Call, Constexprs, KernelSource, UnsafeCall};
+use kernel_runtime::tune::Tuned;
 use kernel_runtime::{Device, Result};
-use kernels::{ADD, COUNT, add, count, leak};
+use kernels::{ADD, AddConsts, COUNT, add, count, leak};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -53,6 +54,40 @@ fn a_call_allocates_nothing() -> Result<()> {
     let x = device.zeros::<f32>(64)?;
     let mut out = device.zeros::<f32>(64)?;
     let mut launch = || add::<_, 64>(&x, &x, &mut out, 64).grid(0).launch(&device);
+    launch()?;
+    let (count, launched) = allocations(launch);
+    launched?;
+    assert_eq!(count, 0);
+    Ok(())
+}
+
+impl Constexprs for AddConsts {
+    type Values = [i64; 1];
+
+    const NAMES: &'static [&'static str] = &["BLOCK"];
+
+    fn values(self) -> [i64; 1] {
+        [self.BLOCK as i64]
+    }
+
+    fn from_values(values: &[i64]) -> Option<Self> {
+        Some(AddConsts { BLOCK: usize::try_from(*values.first()?).ok()? })
+    }
+}
+
+/// What a look into a table adds to a launch is a few instructions, in whatever build.
+#[test]
+fn a_look_into_a_table_allocates_nothing() -> Result<()> {
+    let device = Device::cpu();
+    let x = device.zeros::<f32>(64)?;
+    let mut out = device.zeros::<f32>(64)?;
+    let mut tuned = Tuned::new();
+    tuned.insert(&[64], AddConsts { BLOCK: 128 }.into());
+    let mut launch = || {
+        let call = add::<_, 64>(&x, &x, &mut out, 64).tuned(&tuned, &[50]);
+        assert_eq!(call.consts().BLOCK, 128);
+        call.grid(0).launch(&device)
+    };
     launch()?;
     let (count, launched) = allocations(launch);
     launched?;

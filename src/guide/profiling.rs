@@ -51,6 +51,44 @@
 //! [`Profile::save_csv`](crate::profile::Profile::save_csv) has a line for each run. A profile says how long kernels took. To
 //! know how long one takes, with the caches cold and against others, ask [`bench`](crate::bench).
 //!
+//! # How long, and how fast
+//!
+//! [`Bench`](crate::bench::Bench) runs pieces of work in turns, with caches emptied before each run, and gives medians,
+//! quantiles and rates. Launches of a few microseconds are replayed from a graph, `.graph(20)`, so that the host takes no part.
+//! A [`Report`](crate::bench::Report) has what was measured at several sizes: as a table, as CSV, and as a picture.
+//!
+//! ```
+//! use tilewright::bench::{Bench, Rate, Report};
+//! use tilewright::prelude::*;
+//!
+//! /// out[i] = x[i] * by
+//! #[kernel]
+//! pub fn scale<T: Num, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<T>, by: T, n: i32) {
+//!     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     store(out + offsets, load(x + offsets, mask = offsets < n) * by, mask = offsets < n);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let device = Device::best()?;
+//!     let mut bench = Bench::new(&device)?.rounds(5).graph(4);
+//!     let mut report = Report::new("Scaling", "elements", Rate::Bytes);
+//!     for n in [1 << 10, 1 << 12] {
+//!         let (x, mut small, mut large) = (device.zeros::<f32>(n)?, device.zeros::<f32>(n)?, device.zeros::<f32>(n)?);
+//!         let mut by_256 = || scale::<_, 256>(&x, &mut small, 2.0, n as i32).grid(n.div_ceil(256)).launch(&device);
+//!         let mut by_1024 = || scale::<_, 1024>(&x, &mut large, 2.0, n as i32).grid(n.div_ceil(1024)).launch(&device);
+//!         let measured = bench.compare(&mut [("256", &mut by_256), ("1024", &mut by_1024)])?;
+//!         report.row(n as f64, (2 * n * 4) as f64, measured);
+//!     }
+//!     print!("{report}");
+//!     assert_eq!(report.csv().lines().count(), 1 + 4);
+//!     # /*
+//!     std::fs::write("scaling.csv", report.csv())?;
+//!     report.draw("scaling.svg")?;
+//!     # */
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Which line
 //!
 //! With `.line_info(true)` on a call or a request, or `TILEWRIGHT_LINE_INFO=1` for a whole program, the code of a kernel says

@@ -22,6 +22,9 @@
 //! counts as missing. If the folder cannot be used (it cannot be written, the disk is full, everybody may write it), that is
 //! logged once, and there is no cache. It may be removed at any time.
 //!
+//! A launch never fails for want of the cache, nor of the file that `TILEWRIGHT_RECORD` names: if that cannot be written, or is
+//! something else than an archive, one line on the standard error says so.
+//!
 //! The driver's own cache (`~/.nv/ComputeCache`) keeps what its compiler makes of the PTX, which is the larger part of what a
 //! first launch takes: containers should keep both. Where the driver keeps nothing (`CUDA_CACHE_DISABLE=1`, or its folder is
 //! gone) and Tilewright's cache is there, the second run puts the machine code of kernels without shared memory into it.
@@ -104,6 +107,9 @@
 //! of a program that compiles it (TILEWRIGHT_RECORD=FILE), or add to what builds the archive:
 //! archive.add(AddConsts { BLOCK: 2048 }.request::<f32>().assume(AddAssumed { n: AssumedScalar::Unknown, ..Default::default() }), &[Target::sm_90a()])?;
 //! ```
+//!
+//! A kernel that makes tensors itself (`tensor_desc`) has each variant twice: for tensors that the hardware copies, and for
+//! those that it cannot copy, such as rows that are no multiple of 16 bytes apart. One line adds both.
 //!
 //! `call.shipped(Target::sm_90a())` says what the program's archives have for a launch, or is that error: so a test without a
 //! GPU, and with a compiler, sees that the archive has all that the program launches.

@@ -69,9 +69,13 @@
 //!    and stops when nothing better comes, when the time is over, on Ctrl-C if you asked for that, or at the bound that you
 //!    gave. The same seed gives the same search.
 //! 4. **Measuring.** Other threads compile while one measures, with cold caches. Results are compared with those of the first
-//!    configuration. What fails, for whatever reason, is out, and its error is nobody else's.
+//!    configuration. What fails, for whatever reason, is out, and its error is nobody else's. Where a kernel without checks
+//!    breaks the driver's context, the search ends with the best so far and a warning.
 //! 5. **The final.** The best run in turns. A configuration that you said to start at stays, unless another is faster beyond
 //!    noise.
+//!
+//! On a GPU nothing can stop a kernel that runs: one that never ends hangs the search, and Ctrl-C waits for it too. On the CPU it
+//! is stopped.
 //!
 //! [`Outcome::explain`](crate::tune::Outcome::explain) says of any configuration why it is not the winner,
 //! [`Outcome::chart`](crate::tune::Outcome::chart) and its neighbours draw pictures.
@@ -84,9 +88,12 @@
 //! # Keeping
 //!
 //! With `.table("tuned/scale.toml")` the winner goes into that file, under the device's name, the dtypes, and the sizes
-//! rounded up to powers of two. Every trial goes into `tuned/scale.trials.jsonl` beside it. What was measured once, of the same code
+//! rounded up to powers of two. Tuning again tries the row that is there first, and replaces it only by what is faster beyond
+//! noise; rows of near sizes and of other devices are tried next. Every trial goes into `tuned/scale.trials.jsonl` beside it. What was measured once, of the same code
 //! and sizes, is not measured again: another value of an axis costs the trials with that value. Two processes may write at
-//! the same time.
+//! the same time: they take turns by the files `tuned/.scale.toml.lock` and `tuned/.scale.trials.jsonl.lock`, which are empty
+//! and stay. Tables belong into the repository; a line `.*.lock` in `tuned/.gitignore` keeps these out, and whether to keep
+//! trials is yours to say.
 //!
 //! A table is text: read it with `Table::parse(include_str!(..))`. A test of your repository says when a row no longer
 //! compiles, without a GPU:

@@ -2,22 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use tilewright::bench::{Chart, Colour, Line};
 
 use super::outcome::{self, Outcome, Row};
 use crate::Failure;
 
 /// Who is drawn by the beginning of the name, how they are called, and in which colour.
-const LINES: [(&str, &str, RGBColor); 4] = [
-    ("tilewright", "Tilewright", RGBColor(0xC2, 0x41, 0x0C)),
-    ("triton", "Triton", RGBColor(0x1D, 0x4E, 0xD8)),
-    ("cublas", "cuBLAS, tuned", RGBColor(0x15, 0x80, 0x3D)),
-    ("library", "cuBLAS", RGBColor(0x6B, 0x72, 0x80)),
+const LINES: [(&str, &str, Colour); 4] = [
+    ("tilewright", "Tilewright", Colour(0xC2, 0x41, 0x0C)),
+    ("triton", "Triton", Colour(0x1D, 0x4E, 0xD8)),
+    ("cublas", "cuBLAS, tuned", Colour(0x15, 0x80, 0x3D)),
+    ("library", "cuBLAS", Colour(0x6B, 0x72, 0x80)),
 ];
-
-/// Sizes and TFLOP/s, one list per line of [`LINES`].
-type Lines = [Vec<(f64, f64)>; LINES.len()];
 
 /// `m`, `n` and `k` of a shape without a batch.
 fn sizes(shape: &str) -> Option<[f64; 3]> {
@@ -25,61 +21,28 @@ fn sizes(shape: &str) -> Option<[f64; 3]> {
     sizes.try_into().ok()
 }
 
-/// The points of those products for which `at` gives a place.
-fn lines(rows: &[Row<'_>], dtype: &str, at: impl Fn([f64; 3]) -> Option<f64>) -> Lines {
-    LINES.map(|(prefix, ..)| {
+/// A line for each of [`LINES`], of those products for which `at` gives a place.
+fn chart(rows: &[Row<'_>], dtype: &str, (title, axis): (&str, &str), at: impl Fn([f64; 3]) -> Option<f64>) -> Chart {
+    let chart = Chart::new(&format!("{dtype}, {title}"), axis, "TFLOP/s");
+    LINES.iter().fold(chart, |chart, (prefix, name, colour)| {
         let point = |row: &Row<'_>| {
-            let o = if prefix == "library" { row.named("cublas")? } else { row.best(prefix)? };
+            let o = if *prefix == "library" { row.named("cublas")? } else { row.best(prefix)? };
             let place = at(sizes(&o.shape)?)?;
             (o.dtype == dtype && o.group != "skinny").then_some((place, o.tflops))
         };
-        let mut points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        points
+        chart.line(Line::new(name, rows.iter().filter_map(point).collect()).colour(*colour))
     })
-}
-
-fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, axis: &str, lines: &Lines) -> Result<(), Failure> {
-    let all = || lines.iter().flatten();
-    let (least, most) = all().fold((f64::INFINITY, 0.0f64), |(a, b), p| (a.min(p.0), b.max(p.0)));
-    let highest = all().map(|p| p.1).fold(0.0, f64::max);
-    let mut axes = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(56)
-        .build_cartesian_2d((least..most * 1.05).log_scale().base(2.0), 0.0..highest * 1.08)?;
-    axes.configure_mesh()
-        .x_desc(axis)
-        .y_desc("TFLOP/s")
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .light_line_style(WHITE)
-        .draw()?;
-    for ((_, name, colour), points) in LINES.iter().zip(lines).filter(|(_, points)| !points.is_empty()) {
-        let colour = *colour;
-        axes.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?
-            .label(*name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-    }
-    let legend = SeriesLabelPosition::LowerRight;
-    axes.configure_series_labels().position(legend).background_style(WHITE.mix(0.9)).border_style(BLACK).draw()?;
-    Ok(())
 }
 
 /// Draws a dtype, if two panels of it have three sizes or more.
 fn draw(rows: &[Row<'_>], dtype: &str, path: &Path) -> Result<bool, Failure> {
-    let squares = lines(rows, dtype, |[m, n, k]| (m == n && n == k).then_some(m));
-    let deep = lines(rows, dtype, |[m, n, k]| (m == 8192.0 && n == 8192.0).then_some(k));
-    if [&squares, &deep].iter().any(|lines| lines.iter().map(Vec::len).max() < Some(3)) {
+    let squares = chart(rows, dtype, ("M = N = K", "N"), |[m, n, k]| (m == n && n == k).then_some(m));
+    let deep = |[m, n, k]: [f64; 3]| (m == 8192.0 && n == 8192.0).then_some(k);
+    let charts = [squares, chart(rows, dtype, ("M = N = 8192", "K"), deep)];
+    if charts.iter().any(|chart| chart.lines().iter().map(|line| line.points.len()).max() < Some(3)) {
         return Ok(false);
     }
-    let root = SVGBackend::new(path, (1080, 420)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let halves = root.split_evenly((1, 2));
-    panel(&halves[0], &format!("{dtype}, M = N = K"), "N", &squares)?;
-    panel(&halves[1], &format!("{dtype}, M = N = 8192"), "K", &deep)?;
-    root.present()?;
+    tilewright::bench::draw(&charts, path)?;
     Ok(true)
 }
 

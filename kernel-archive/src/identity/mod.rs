@@ -48,8 +48,20 @@ pub struct Options {
     pub delays: Option<u64>,
     /// Whether the code says which lines it is from. The hash of the tile IR is then one with places.
     pub line_info: bool,
-    /// The tensors that the kernel makes of which nothing is taken for granted, a bit each.
+    /// The tensors that the kernel makes of which nothing is taken for granted, a bit each: they are rough.
     pub rough_tensors: u32,
+}
+
+impl Options {
+    /// What is known of a tensor that is not rough, as [`Param::facts`] counts it.
+    const FACTS_OF_TENSOR: u32 = 8;
+
+    /// Whether code with these options may run where `wanted` are asked for: the same, and no tensor is taken to be smooth
+    /// that is not.
+    fn serve(&self, wanted: &Options) -> bool {
+        let rough_tensors = wanted.rough_tensors;
+        self.rough_tensors & rough_tensors == rough_tensors && Options { rough_tensors, ..*self } == *wanted
+    }
 }
 
 /// What is known of one argument.
@@ -171,19 +183,21 @@ impl Identity {
         all
     }
 
-    /// Whether this variant may run where a launch asks for `wanted`: they are equal, but for facts about arguments, of
-    /// which this one takes none for granted that the launch does not have.
+    /// Whether this variant may run where a launch asks for `wanted`: they are equal, but for facts about arguments and
+    /// about tensors that the kernel makes, of which this one takes none for granted that the launch does not have.
     pub fn serves(&self, wanted: &Identity) -> bool {
         let Identity { kernel, ir, dtypes, constants, params, options, safe, checks, target } = self;
         (kernel, ir, dtypes, constants) == (&wanted.kernel, &wanted.ir, &wanted.dtypes, &wanted.constants)
-            && (options, safe, checks, target) == (&wanted.options, &wanted.safe, &wanted.checks, &wanted.target)
+            && (options.serve(&wanted.options), safe, checks, target)
+                == (true, &wanted.safe, &wanted.checks, &wanted.target)
             && params.len() == wanted.params.len()
             && params.iter().zip(&wanted.params).all(|(param, given)| param.serves(given))
     }
 
     /// How much the variant takes for granted: of several that serve a launch, the one with most is fastest.
     pub fn facts(&self) -> u32 {
-        self.params.iter().map(Param::facts).sum()
+        let made = Options::FACTS_OF_TENSOR * self.options.rough_tensors.count_zeros();
+        self.params.iter().map(Param::facts).sum::<u32>() + made
     }
 }
 

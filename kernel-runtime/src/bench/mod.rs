@@ -14,19 +14,27 @@
 //!
 //! Times are those between events on the device's default stream; on the CPU, of the host's clock. Before each run the caches
 //! are emptied, which on a GPU also gives the host time to hand the work to the driver before the GPU gets to it: what is
-//! measured is the GPU's time. Several contenders run in turns, round by round and every other round backwards, so that
-//! clocks and temperature are the same for all, and are compared by rounds.
+//! measured is the GPU's time. [`Bench::graph`] instead replays launches from a graph, for work that takes the GPU less time
+//! than it takes the host to launch. Several contenders run in turns, round by round and every other round backwards, so that
+//! clocks and temperature are the same for all, and are compared by rounds. A [`Report`] has what was measured at several
+//! sizes as a table, as CSV, and as a picture.
 
+#[cfg(feature = "tune")]
+mod chart;
 pub mod nvml;
+mod report;
 
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::graph::capture;
+use crate::graph::{Graph, capture};
 use crate::tune::stats::is_faster;
 pub use crate::tune::stats::{median, quantile};
+#[cfg(feature = "tune")]
+pub use chart::{Chart, Colour, Line, draw};
 use cudarc::driver::{result as cu, sys};
+pub use report::{Rate, Report, Row};
 use std::fmt;
 
 /// Bytes that are written between runs: more than five times the second-level cache of an H100.
@@ -46,6 +54,8 @@ pub struct Bench {
     device: Device,
     flush: Option<Buffer<u8>>,
     rounds: usize,
+    /// How often a graph has the work; `None` if the work is done anew each time.
+    in_graph: Option<usize>,
 }
 
 /// Work with its name, for [`Bench::compare`].
@@ -59,7 +69,7 @@ impl Bench {
     /// [`Error::OutOfMemory`]: emptying the caches takes 256 MiB.
     pub fn new(device: &Device) -> Result<Bench> {
         let flush = if device.is_cuda() { Some(flush_buffer(device)?) } else { None };
-        Ok(Bench { device: device.clone(), flush, rounds: ROUNDS })
+        Ok(Bench { device: device.clone(), flush, rounds: ROUNDS, in_graph: None })
     }
 
     /// So many rounds, at least one.
@@ -74,11 +84,22 @@ impl Bench {
         self
     }
 
+    /// Captures the work so many times in a row, and replays that in each round; times are those of one of them. The host takes
+    /// no part in it, so that launches of a few microseconds are measured as they run one behind the other. Unless caches are
+    /// left [`warm`](Bench::warm) anyway, the first of them finds caches empty and the others what it has left.
+    ///
+    /// Work is then launches on the device's default stream alone: see [`Device::capture`].
+    pub fn graph(mut self, times: usize) -> Bench {
+        self.in_graph = Some(times.max(1));
+        self
+    }
+
     /// The times of one piece of work, after a first run that is not counted.
     ///
     /// # Errors
     ///
-    /// Those of the work, and of launches in it while they run.
+    /// Those of the work, and of launches in it while they run; with [`Bench::graph`], [`Error::Unsupported`] if it does
+    /// something else than launching.
     pub fn run(&mut self, name: &str, mut work: impl FnMut() -> Result<()>) -> Result<Measured> {
         let mut all = self.compare(&mut [(name, &mut work)])?;
         Ok(all.remove(0))
@@ -95,16 +116,38 @@ impl Bench {
             work()?;
         }
         self.device.synchronize()?;
+        let graphs = self.captured(contenders)?;
+        let repeated = self.in_graph.unwrap_or(1) as f64;
         let mut times = vec![Vec::with_capacity(self.rounds); contenders.len()];
         for round in 0..self.rounds {
             for turn in 0..contenders.len() {
                 let turn = if round % 2 == 0 { turn } else { contenders.len() - 1 - turn };
-                times[turn].push(self.once(&mut *contenders[turn].1)?.ms()?);
+                let once = match graphs.get(turn) {
+                    Some(graph) => self.once(|| graph.replay())?,
+                    None => self.once(&mut *contenders[turn].1)?,
+                };
+                times[turn].push(once.ms()? / repeated);
             }
         }
         self.device.synchronize()?;
         let measured = |((name, _), times): (&Contender<'_>, Vec<f64>)| Measured { name: name.to_string(), times };
         Ok(contenders.iter().zip(times).map(measured).collect())
+    }
+
+    /// The graphs to replay, if that is how work is measured.
+    fn captured(&self, contenders: &mut [Contender<'_>]) -> Result<Vec<Graph>> {
+        let Some(times) = self.in_graph else { return Ok(Vec::new()) };
+        let captured = |(name, work): &mut Contender<'_>| {
+            let graph = self.device.capture(|| (0..times).try_for_each(|_| work()))?;
+            if !graph.is_empty() {
+                return Ok(graph);
+            }
+            Err(Error::Unsupported {
+                what: format!("measuring `{name}` by a graph").into(),
+                reason: "it launches nothing on the device's default stream; leave out `.graph(..)`".into(),
+            })
+        };
+        contenders.iter_mut().map(captured).collect()
     }
 
     /// Gives the device one run to do, for benchmarks that choose what runs next themselves. On a GPU it may not have
@@ -255,6 +298,16 @@ mod tests {
         assert_eq!(*order.borrow(), "ababbaab", "a first run each, then rounds to and fro");
         assert_eq!(measured.iter().map(|one| one.times.len()).collect::<Vec<_>>(), [3, 3]);
         assert_eq!(measured[1].name, "b");
+    }
+
+    #[test]
+    fn work_that_a_graph_cannot_have_is_refused() {
+        let device = Device::cpu();
+        let bench = || Bench::new(&device).unwrap().graph(3);
+        let error = bench().run("nothing", || Ok(())).unwrap_err().to_string();
+        assert!(error.contains("`nothing`") && error.contains("launches nothing"), "{error}");
+        let mut buffer = device.zeros::<f32>(4).unwrap();
+        assert!(matches!(bench().run("copy", || buffer.fill(0.0)), Err(Error::Unsupported { .. })));
     }
 
     #[test]

@@ -121,6 +121,11 @@ impl Recipes {
         self.list.is_empty()
     }
 
+    /// The bits of all tensors.
+    pub(super) fn bits(&self) -> u32 {
+        self.list.iter().fold(0, |bits, made| bits | bit(made.recipe.slot))
+    }
+
     /// Makes the tensors. `rough` has the bits of those of which the variant takes nothing for granted.
     ///
     /// # Errors

@@ -32,6 +32,7 @@
 //!    ledger of its context, which knows whose errors readers are told;
 //! 6. the kernel is given to the stream, with parameters that are read where the call has them.
 
+mod ahead;
 mod args;
 mod assumed;
 mod bind;
@@ -65,6 +66,7 @@ mod tile_size;
 mod trial;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
+pub use ahead::AheadCompiler;
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
 pub use assumed::{Alignment, Assumed, AssumedBuffer, AssumedLength, AssumedScalar, AssumedTensor, Assumes};
 pub use call::{Call, Grid, HasGrid, MaybeGrid, NoGrid, TakesConstants, UnsafeCall, WithoutBody};
@@ -74,7 +76,6 @@ pub use configured::{Config, Constexprs, LaunchOptions};
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;
 pub use gpu::Shipped;
-pub(crate) use gpu::machine::assembler::Assembler;
 #[doc(hidden)] // For what looks into archives.
 pub use gpu::machine::nvdisasm::Nvdisasm;
 pub use gpu::machine::ptxas::Ptxas;

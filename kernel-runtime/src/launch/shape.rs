@@ -193,7 +193,7 @@ impl CallShape {
     }
 
     /// Compiles what a launch would, which it then finds compiled, as far as that can be done on any thread. Nothing on the
-    /// CPU.
+    /// CPU. [`AheadCompiler`](super::AheadCompiler) also does what the driver would.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl CallShape {
     }
 
     /// As [`CallShape::compile_ahead`], and what the driver would do when the code is loaded, where there is an assembler.
-    pub(crate) fn assemble_ahead(&self, target: Option<Target>, assembler: Option<&Assembler>) -> Result<()> {
+    pub(super) fn assemble_ahead(&self, target: Option<Target>, assembler: Option<&Assembler>) -> Result<()> {
         target.map_or(Ok(()), |target| gpu::compile_ahead(self.kernel, &self.spec(), target, assembler))
     }
 }

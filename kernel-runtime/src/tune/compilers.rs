@@ -2,9 +2,9 @@
 //! that the environment names, to machine code. The driver's own compiler works for one thread at a time, and takes the
 //! thread that measures.
 
-use super::measure::{Failure, FailureKind};
+use super::measure::{Failure, FailureKind, said};
 use crate::device::Device;
-use crate::launch::{Assembler, CallShape, Target};
+use crate::launch::{AheadCompiler, CallShape};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,13 +34,13 @@ impl Compilers {
     /// So many threads for a device; `None` if nothing is compiled for it. They end when nothing refers to this any more,
     /// after what they compile: no compiler can be stopped.
     pub(super) fn new(device: &Device, threads: usize) -> Option<Compilers> {
-        let target = device.target()?;
-        let assembler = Arc::new(Assembler::of(device));
+        device.target()?;
+        let compiler = Arc::new(AheadCompiler::of(device));
         let (jobs, queue) = channel::<Job>();
         let (queue, done) = (Arc::new(Mutex::new(queue)), Arc::<Done>::default());
         for _ in 0..threads.max(1) {
-            let (queue, done, assembler) = (queue.clone(), done.clone(), assembler.clone());
-            let work = move || compile_all(&queue, &done, target, assembler.as_ref().as_ref());
+            let (queue, done, compiler) = (queue.clone(), done.clone(), compiler.clone());
+            let work = move || compile_all(&queue, &done, &compiler);
             // Without a thread, what it would have compiled is compiled when it is launched.
             if let Err(error) = thread::Builder::new().name("tilewright-tune".into()).stack_size(STACK).spawn(work) {
                 log::warn!("a thread for compiling cannot be started: {error}");
@@ -85,15 +85,15 @@ impl Done {
     }
 }
 
-fn compile_all(queue: &Mutex<Receiver<Job>>, done: &Done, target: Target, assembler: Option<&Assembler>) {
+fn compile_all(queue: &Mutex<Receiver<Job>>, done: &Done, compiler: &AheadCompiler) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, shape)) = job else { return };
         // A mistake of the compiler is one of this configuration, and no end of the search.
-        let result = catch_unwind(AssertUnwindSafe(|| shape.assemble_ahead(Some(target), assembler)));
+        let result = catch_unwind(AssertUnwindSafe(|| compiler.compile(&shape)));
         let result = match result {
             Ok(result) => result.map_err(|error| Failure::from(&error)),
-            Err(_) => Err(Failure::new(FailureKind::Other, "the compiler panicked")),
+            Err(panic) => Err(Failure::new(FailureKind::Other, format!("the compiler panicked: {}", said(&*panic)))),
         };
         done.put(number, result);
     }

@@ -1,7 +1,7 @@
 //! Measuring on a device.
 
 use super::compilers::Compilers;
-use super::measure::{Clock, Failure, FailureKind, Measure};
+use super::measure::{Clock, Failure, FailureKind, Measure, said};
 use super::plan::Plan;
 use super::settings::Settings;
 use crate::bench::nvml;
@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{CallShape, Config, Constexprs, Given, Outputs, Preview, Step, Trial};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// How long compiling one configuration may take, and which share of the budget: one that compilers are slow at must not take
@@ -118,7 +119,11 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
             preview,
             given: Given::default(),
         };
-        (self.work)(config, &mut trial)?;
+        // Whatever the closure's own code does wrong for a configuration is that one's result.
+        let worked = catch_unwind(AssertUnwindSafe(|| (self.work)(config, &mut trial)));
+        worked.unwrap_or_else(|panic| {
+            Err(Error::Tuning { what: "the closure of a tuner panicked".into(), reason: said(&*panic).into() })
+        })?;
         if trial.given.launched {
             return Ok(trial.given);
         }
@@ -131,11 +136,12 @@ impl<'d, C: Constexprs, W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>> OnDe
     /// As `trial`; errors that the launch leaves behind are nobody else's.
     fn tried(&mut self, step: Step, config: &Config<C>) -> Result<Given, Failure> {
         let preview = self.number(config).and_then(|number| self.known[number].preview.clone());
-        let result = self.trial(step, config, preview.as_ref());
-        if result.is_err() {
-            let _ = (0..ERRORS).find(|_| self.device.synchronize().is_ok());
-        }
-        result.map_err(|error| Failure::from(&error))
+        self.trial(step, config, preview.as_ref()).map_err(|error| {
+            let failure = Failure::from(&error);
+            // After some errors of the driver nothing works in this process any more.
+            let answers = (0..ERRORS).any(|_| self.device.synchronize().is_ok());
+            if answers { failure } else { Failure { kind: FailureKind::Lost, ..failure } }
+        })
     }
 }
 

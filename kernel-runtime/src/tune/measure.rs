@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::launch::Config;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub enum FailureKind {
     Time,
     /// Its results are others than those of the first configuration.
     Wrong,
+    /// The device answers no more, as after an access to memory that is not there: what comes after fails too.
+    Lost,
     /// Anything else.
     Other,
 }
@@ -83,6 +86,7 @@ impl FailureKind {
             FailureKind::Run => "fails",
             FailureKind::Time => "takes too long",
             FailureKind::Wrong => "computes something else",
+            FailureKind::Lost => "loses the device",
             FailureKind::Other => "does not work",
         }
     }
@@ -106,6 +110,12 @@ impl From<&Error> for Failure {
         };
         Failure::new(kind, error.to_string())
     }
+}
+
+/// What a panic says.
+pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it says nothing")
 }
 
 impl fmt::Display for Failure {

@@ -23,7 +23,8 @@
 //! | `device`, `compilers` | the same on a device, with compilers on all cores |
 //! | `tuner`, `settings` | the search: limits, patience, finals |
 //! | `outcome`, `progress`, `plot` | what came out and why, for people |
-//! | `table`, `log`, `file` | what is kept: winners by sizes, and every trial |
+//! | `table`, `rows` | what is kept: winners by sizes, and what they say of where to begin |
+//! | `log`, `file` | what is kept: every trial |
 //! | `stats`, `random` | medians and noise; the same numbers for the same seed |
 //!
 //! **Types.** The struct that `#[kernel]` makes has a method for each constexpr, with its type, so that an axis that does not
@@ -48,8 +49,11 @@
 //! then: a kernel that adds to its output, or works in place, is tuned like any other. A kernel that reads what it writes
 //! gets it back before each timed run too. Results are compared with those of the first configuration that works, which is
 //! that of [`Space::starting_at`] if there is one. Whatever goes wrong (a refusal, an access out of bounds, other results,
-//! a panic of the compiler, a limit of time) is that candidate's result, and its errors are taken from the streams.
-//! Errors that were there before tuning are given back before it begins.
+//! a panic of the compiler or of the closure, a limit of time) is that candidate's result, and its errors are taken from the
+//! streams. Errors that were there before tuning are given back before it begins. Two things are beyond that. Where a kernel
+//! without checks breaks the driver's context, no process gets it back: the search ends with the best so far, a warning,
+//! and [`Ended::Lost`]. And nothing can stop a kernel that runs on a GPU: one that never ends hangs the search, as it would
+//! hang whoever launches it. On the CPU it is stopped.
 //!
 //! **Times** are those between events on the call's stream, with caches emptied before, so that the driver has the launch
 //! before the GPU gets to it. Candidates that are clearly slower get fewer runs. The best run against each other in turns;
@@ -74,6 +78,7 @@ mod plan;
 mod plot;
 mod progress;
 mod random;
+mod rows;
 mod search;
 mod settings;
 mod space;
@@ -100,6 +105,7 @@ use crate::error::Result;
 use crate::graph::capture;
 use crate::launch::{CallShape, Config, Constexprs, Target, Trial};
 use device::OnDevice;
+use rows::Rows;
 use std::path::PathBuf;
 use std::time::Duration;
 use tuner::Run;
@@ -204,8 +210,10 @@ impl<C: Constexprs> Tuner<C> {
         self
     }
 
-    /// Keeps the winner in this table. Unless there is a log already, every trial is kept beside it:
-    /// `tuned/matmul.toml` and `tuned/matmul.trials.jsonl`.
+    /// Keeps the winner in this table. Its row for these sizes is tried first, and stays unless another configuration is
+    /// faster beyond noise; with [`Space::starting_at`], that one is what stays. Up to four rows of near sizes and of other
+    /// devices are tried next. Unless there is a log already, every trial is kept beside it: `tuned/matmul.toml` and
+    /// `tuned/matmul.trials.jsonl`. Files that processes take turns by lie there too: `tuned/.matmul.toml.lock`.
     pub fn table(mut self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.settings.log.get_or_insert_with(|| path.with_extension("trials.jsonl"));
@@ -278,14 +286,23 @@ impl<C: Constexprs> Tuner<C> {
         device: &Device,
         measure: &mut OnDevice<'_, C, W>,
     ) -> Result<Plan<C>> {
-        let target = self.target.or_else(|| device.target());
-        Plan::looked_at(&self.space, target, |config| {
-            let on = |shape: CallShape| match self.processors {
-                Some(count) => shape.on_processors(count),
-                None => shape,
-            };
-            Ok(measure.shapes(config)?.into_iter().map(on).collect())
-        })
+        Plan::looked_at(&self.space, self.target_on(device), |config| self.shapes(measure, config))
+    }
+
+    fn target_on(&self, device: &Device) -> Option<Target> {
+        self.target.or_else(|| device.target())
+    }
+
+    fn shapes<W: FnMut(&Config<C>, &mut Trial<'_>) -> Result<()>>(
+        &self,
+        measure: &mut OnDevice<'_, C, W>,
+        config: &Config<C>,
+    ) -> Result<Vec<CallShape>> {
+        let on = |shape: CallShape| match self.processors {
+            Some(count) => shape.on_processors(count),
+            None => shape,
+        };
+        Ok(measure.shapes(config)?.into_iter().map(on).collect())
     }
 
     /// Tunes on a device. `work` makes the call of a configuration and hands it to [`Trial::launch`]; what it writes is as
@@ -294,7 +311,7 @@ impl<C: Constexprs> Tuner<C> {
     /// # Errors
     ///
     /// Errors of earlier launches that nobody has taken; [`Error::Tuning`](crate::Error::Tuning) if no configuration works,
-    /// with the reasons, or if the table cannot be written. A log that cannot be written is a warning of the outcome.
+    /// with the reasons, or if the table cannot be read or written. A log that cannot be written is a warning of the outcome.
     pub fn run(
         mut self,
         device: &Device,
@@ -302,29 +319,40 @@ impl<C: Constexprs> Tuner<C> {
     ) -> Result<Outcome<C>> {
         capture::refuse("tuning a kernel")?;
         device.synchronize()?;
+        let table = self.table.as_ref().map_or_else(|| Ok(Table::new()), Table::read)?;
         let mut measure = OnDevice::new(device, work, self.tolerance);
-        let plan = self.planned(device, &mut measure)?;
-        measure.prepare(&plan, &self.settings)?;
+        let mut plan = self.planned(device, &mut measure)?;
         let subject = self.subject(device, &plan);
-        let start = self.space.start().copied();
+        let mut rows = Rows::of(&table, &subject);
+        // What the winner would replace is tried, and stays unless it is beaten.
+        let own = rows.own.and_then(|row| {
+            let target = self.target_on(device);
+            let own = plan.include(&self.space, row, target, |config| self.shapes(&mut measure, config));
+            let ignored = |why| rows.warning = Some(format!("the row of the table, {row}, is not tried: {why}"));
+            own.map_err(ignored).ok()
+        });
+        measure.prepare(&plan, &self.settings)?;
         let any = plan.kept.first().map(|planned| planned.config);
-        let (table, sizes) = (self.table.take(), subject.clone());
+        let (path, sizes) = (self.table.take(), subject.clone());
         let run = Run {
             plan,
             settings: &self.settings,
             measure: &mut measure,
             observe: &mut *self.observe,
             subject,
-            start,
+            start: self.space.start().copied().or(own),
+            seeds: own.into_iter().chain(rows.near).collect(),
             tried: Vec::new(),
-            warnings: Vec::new(),
+            warnings: rows.warning.into_iter().collect(),
         };
         let outcome = run.run();
-        if let Some(any) = any {
-            measure.restore(&any)?;
-        }
+        let restored = any.map_or(Ok(()), |any| measure.restore(&any));
         let outcome = outcome?;
-        if let Some(path) = table {
+        // Of a lost device nothing can be put back, which is among the warnings.
+        if outcome.ended != Ended::Lost {
+            restored?;
+        }
+        if let Some(path) = path {
             let mut row = Table::new();
             row.insert(&sizes.kernel, &sizes.device, &sizes.dtype, &sizes.sizes, &outcome.best);
             row.merge_into(path)?;

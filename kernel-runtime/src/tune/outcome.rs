@@ -50,6 +50,9 @@ pub enum Ended {
     Bound,
     /// Somebody asked for the best so far.
     Stopped,
+    /// The device answers no more: nothing else can run in this process. What won is the best so far, or the configuration
+    /// to start at, as there was no final.
+    Lost,
 }
 
 /// What tuning found.
@@ -71,7 +74,8 @@ pub struct Outcome<C> {
     pub bound: Option<f64>,
     /// How long it took.
     pub time: Duration,
-    /// What could not be written, such as a log on a disk that is read-only. The winner is none the worse for it.
+    /// What could not be written, such as a log on a disk that is read-only, which rows of the table say nothing any more,
+    /// and that the device was lost.
     pub warnings: Vec<String>,
 }
 

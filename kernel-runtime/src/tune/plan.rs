@@ -1,12 +1,13 @@
 //! What is left to try after everything that can be known without compiling, in the order of the cost model.
 
-use super::measure::Failure;
-use super::space::{Axis, Candidate, Space};
-use crate::error::Result;
+use super::measure::{Failure, FailureKind, said};
+use super::space::{Axis, Candidate, Space, nearest};
+use crate::error::{Error, Result};
 use crate::launch::{CallShape, Config, Constexprs, Placement, Preview, Target};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -122,11 +123,58 @@ impl<C: Constexprs> Plan<C> {
     ) -> Result<Self> {
         let start = Instant::now();
         let mut plan = Plan::of(space)?;
-        let mut shaped = Vec::with_capacity(plan.kept.len());
-        for planned in std::mem::take(&mut plan.kept) {
+        let all = std::mem::take(&mut plan.kept);
+        plan.look_at(all, target, &mut shapes);
+        plan.time = start.elapsed();
+        Ok(plan)
+    }
+
+    /// The configuration of the plan that stands for this one: itself, which is looked at if it is not in the space but
+    /// meets its conditions, or one with the same code.
+    ///
+    /// # Errors
+    /// Why nothing does.
+    pub(super) fn include(
+        &mut self,
+        space: &Space<C>,
+        config: Config<C>,
+        target: Option<Target>,
+        mut shapes: impl FnMut(&Config<C>) -> Result<Vec<CallShape>>,
+    ) -> std::result::Result<Config<C>, String> {
+        let is_in = |plan: &Self| {
+            plan.kept.iter().any(|planned| planned.config == config)
+                || plan.pruned.iter().any(|(pruned, _)| *pruned == config)
+        };
+        if !is_in(self) {
+            if !space.meets_conditions(&config) {
+                return Err("it does not meet the conditions of the space".to_string());
+            }
+            let place = nearest(&self.axes, &config);
+            self.look_at(vec![Planned { config, place, preview: None, shapes: Vec::new() }], target, &mut shapes);
+        }
+        match self.pruned.iter().find(|(pruned, _)| *pruned == config) {
+            None => Ok(config),
+            Some((_, why @ Pruned::SameCode(other))) => {
+                let same = self.kept.iter().find(|planned| planned.config.to_string() == *other);
+                same.map(|planned| planned.config).ok_or_else(|| why.to_string())
+            }
+            Some((_, why)) => Err(why.to_string()),
+        }
+    }
+
+    /// Sorts configurations in.
+    fn look_at(
+        &mut self,
+        all: Vec<Planned<C>>,
+        target: Option<Target>,
+        shapes: &mut impl FnMut(&Config<C>) -> Result<Vec<CallShape>>,
+    ) {
+        let refused = |error: Error| Pruned::Refused((&error).into());
+        let mut shaped = Vec::with_capacity(all.len());
+        for planned in all {
             match shapes(&planned.config) {
                 Ok(shapes) => shaped.push(Planned { shapes, ..planned }),
-                Err(error) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
+                Err(error) => self.pruned.push((planned.config, refused(error))),
             }
         }
         let preview = |planned: &Planned<C>| -> Result<Option<Preview>> {
@@ -136,15 +184,18 @@ impl<C: Constexprs> Plan<C> {
         let previews = in_parallel(&shaped, preview);
         for (planned, preview) in shaped.into_iter().zip(previews) {
             match preview {
-                Ok(preview) => plan.kept.push(Planned { preview, ..planned }),
-                Err(error) => plan.pruned.push((planned.config, Pruned::Refused((&error).into()))),
+                Ok(Ok(preview)) => self.kept.push(Planned { preview, ..planned }),
+                Ok(Err(error)) => self.pruned.push((planned.config, refused(error))),
+                // A mistake of the compiler is one of this configuration, and no end of the plan.
+                Err(panic) => {
+                    let failure = Failure::new(FailureKind::Other, format!("the compiler panicked: {panic}"));
+                    self.pruned.push((planned.config, Pruned::Refused(failure)));
+                }
             }
         }
-        plan.drop_what_spills();
-        plan.drop_same_code();
-        plan.kept.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
-        plan.time = start.elapsed();
-        Ok(plan)
+        self.drop_what_spills();
+        self.drop_same_code();
+        self.kept.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
     }
 
     fn drop_what_spills(&mut self) {
@@ -191,15 +242,16 @@ fn cycles<C>(planned: &Planned<C>) -> f64 {
     planned.placement().map_or(f64::INFINITY, |placement| placement.cycles)
 }
 
-/// Maps on all cores, in order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Maps on all cores, in order; of what panics, what it says.
+fn in_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<Result<R, String>> {
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let results: Vec<Mutex<Option<Result<R, String>>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(at) else { break };
-            let result = map(item);
+            // Nothing is left half done that anybody looks at.
+            let result = catch_unwind(AssertUnwindSafe(|| map(item))).map_err(|panic| said(&*panic).to_string());
             *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
     };
@@ -209,6 +261,20 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> V
             scope.spawn(work);
         }
     });
-    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let result = |slot: Mutex<Option<_>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_one_result_and_no_end() {
+        let halves = in_parallel(&[8, 7, 6], |number| match number % 2 {
+            0 => number / 2,
+            _ => panic!("{number} is odd"),
+        });
+        assert_eq!(halves, [Ok(4), Err("7 is odd".to_string()), Ok(3)]);
+    }
 }

@@ -46,6 +46,7 @@ impl<C: Constexprs> Outcome<C> {
 #[cfg(feature = "tune")]
 mod svg {
     use super::super::file::tuning_error;
+    use super::super::outcome::Tried;
     use super::Outcome;
     use crate::bench::Roofline;
     use crate::error::Result;
@@ -63,22 +64,19 @@ mod svg {
     const SIZE: (u32, u32) = (760, 440);
 
     impl<C: Constexprs> Outcome<C> {
-        /// Draws the search: the time of each trial, and the best so far.
+        /// Draws the search: the time of each trial against when it ended, and the best so far.
         ///
         /// # Errors
         ///
         /// [`Error::Tuning`](crate::Error::Tuning) if the file cannot be written.
         pub fn draw_search(&self, path: impl AsRef<Path>) -> Result<()> {
-            let times: Vec<(f64, f64)> = self
-                .tried
-                .iter()
-                .enumerate()
-                .filter_map(|(index, tried)| Some((index as f64 + 1.0, *tried.result.as_ref().ok()?)))
-                .collect();
+            let point = |tried: &Tried<C>| Some((tried.at.as_secs_f64(), *tried.result.as_ref().ok()?));
+            let times: Vec<(f64, f64)> = self.tried.iter().filter_map(point).collect();
             let mut best: Vec<(f64, f64)> =
-                self.improvements().into_iter().map(|(number, _, ms)| (number as f64, ms)).collect();
-            best.extend(best.last().map(|&(_, ms)| (self.tried.len() as f64, ms)));
-            draw(path.as_ref(), |area| scatter(area, "search", ("trial", "ms"), &times, &best, None))
+                self.improvements().into_iter().map(|(_, at, ms)| (at.as_secs_f64(), ms)).collect();
+            let last = self.tried.last().map_or(0.0, |tried| tried.at.as_secs_f64());
+            best.extend(best.last().map(|&(_, ms)| (last, ms)));
+            draw(path.as_ref(), |area| scatter(area, "search", ("seconds", "ms"), &times, &best, None))
         }
 
         /// Draws the times by the values of an axis, in their order: each trial, and the best with each value.

@@ -129,6 +129,11 @@ impl<C: Constexprs> Space<C> {
         self.start.as_ref()
     }
 
+    /// Whether all conditions hold.
+    pub(super) fn meets_conditions(&self, config: &Config<C>) -> bool {
+        self.predicates.iter().all(|holds| holds(config))
+    }
+
     /// What configurations differ in.
     ///
     /// # Errors
@@ -175,7 +180,7 @@ impl<C: Constexprs> Space<C> {
             let values: Vec<Option<i64>> =
                 axes.iter().zip(&place).map(|(axis, &at)| axis.values[usize::from(at)]).collect();
             let config = Config::from_values(&values).ok_or_else(|| does_not_fit(&axes, &values))?;
-            match self.predicates.iter().all(|holds| holds(&config)) {
+            match self.meets_conditions(&config) {
                 true => found.push(Candidate { config, place: place.clone() }),
                 false => refused += 1,
             }
@@ -206,7 +211,7 @@ fn advance(place: &mut [u16], axes: &[Axis]) -> bool {
 }
 
 /// Where a configuration that is not in the space would be.
-fn nearest<C: Constexprs>(axes: &[Axis], config: &Config<C>) -> Vec<u16> {
+pub(super) fn nearest<C: Constexprs>(axes: &[Axis], config: &Config<C>) -> Vec<u16> {
     let of = |(axis, value): (&Axis, Option<i64>)| {
         let far = |other: &Option<i64>| value.zip(*other).map_or(0, |(a, b)| a.abs_diff(b));
         (0..axis.values.len() as u16).min_by_key(|&at| far(&axis.values[usize::from(at)])).unwrap_or(0)

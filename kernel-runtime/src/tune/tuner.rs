@@ -1,7 +1,7 @@
 //! The search itself: limits, order, finals, what is kept.
 
 use super::log::{self, Record, Subject};
-use super::measure::{Failure, Measure};
+use super::measure::{Failure, FailureKind, Measure};
 use super::outcome::{Ended, Finalist, Outcome, Tried};
 use super::plan::Plan;
 use super::progress::{Observe, Progress, Silent};
@@ -42,6 +42,8 @@ pub(super) struct Run<'r, C, M> {
     /// What trials are about, if they are kept.
     pub(super) subject: Subject,
     pub(super) start: Option<Config<C>>,
+    /// Configurations that are tried next, as a table says.
+    pub(super) seeds: Vec<Config<C>>,
     pub(super) tried: Vec<Tried<C>>,
     pub(super) warnings: Vec<String>,
 }
@@ -54,7 +56,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         let mut search = self.search(&records);
         self.report(false);
         let ended = self.try_all(&mut search, known);
-        let finalists = self.compare();
+        let (finalists, ended) = self.compare(ended);
         self.report(true);
         let Some(winner) = finalists.first() else { return Err(self.nothing_works()) };
         Ok(Outcome {
@@ -102,11 +104,12 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         self.plan.kept.iter().position(|planned| planned.config == *config)
     }
 
-    /// A search that begins with what is likely to be good: the configuration to start at, the best of the nearest
-    /// subjects of the log, and the first of the cost model.
+    /// A search that begins with what is likely to be good: the configuration to start at, the rows of a table, the best of
+    /// the nearest subjects of the log, and the first of the cost model.
     fn search(&self, records: &[Record]) -> Search {
         let kept = &self.plan.kept;
-        let mut seeds: Vec<usize> = self.start.iter().filter_map(|config| self.position(config)).collect();
+        let said = self.start.iter().chain(&self.seeds);
+        let mut seeds: Vec<usize> = said.filter_map(|config| self.position(config)).collect();
         seeds.extend(self.nearest(records));
         seeds.extend(0..kept.len().min(FIRST));
         let places = kept.iter().map(|planned| planned.place.clone()).collect();
@@ -157,8 +160,13 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             search.observe(next, tried.result.as_ref().ok().copied());
             let improves = |ms: &f64| before.is_none_or(|best| *ms < best * IMPROVES);
             since = if tried.result.as_ref().is_ok_and(improves) { 0 } else { since + 1 };
+            let lost = tried.result.as_ref().err().filter(|failure| failure.kind == FailureKind::Lost).cloned();
             self.tried.push(tried);
             self.report(false);
+            if let Some(failure) = lost {
+                self.warn_of_loss(&failure);
+                return Ended::Lost;
+            }
         }
     }
 
@@ -237,9 +245,14 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         }
     }
 
-    /// The best of all, and the configuration to start at, in turns. The first is the winner.
-    fn compare(&mut self) -> Vec<Finalist<C>> {
-        let Some(best) = self.best() else { return Vec::new() };
+    fn warn_of_loss(&mut self, failure: &Failure) {
+        self.warn(format!("{failure}; this is the best so far, without a final, and outputs are not as they were"));
+    }
+
+    /// The best of all, and the configuration to start at, in turns. The first is the winner. Without a device there are no
+    /// turns: the times of the search are all that there is, and the configuration to start at stays.
+    fn compare(&mut self, ended: Ended) -> (Vec<Finalist<C>>, Ended) {
+        let Some(best) = self.best() else { return (Vec::new(), ended) };
         let mut near: Vec<(f64, Config<C>)> = self
             .tried
             .iter()
@@ -249,25 +262,28 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             .collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
         near.truncate(self.settings.finalists.max(1));
-        let works =
-            |config: &&Config<C>| self.tried.iter().any(|tried| tried.config == **config && tried.result.is_ok());
-        if let Some(start) = self.start.as_ref().filter(works)
-            && !near.iter().any(|(_, config)| config == start)
+        let time =
+            |config: Config<C>| self.tried.iter().find(|tried| tried.config == config)?.result.as_ref().ok().copied();
+        if let Some((start, ms)) = self.start.and_then(|start| Some((start, time(start)?)))
+            && !near.iter().any(|(_, config)| *config == start)
         {
-            near.push((best, *start));
+            near.push((ms, start));
         }
         let configs: Vec<Config<C>> = near.iter().map(|(_, config)| *config).collect();
-        let rounds = if configs.len() > 1 { self.rounds(&configs) } else { vec![vec![best]] };
-        self.ranked(&configs, rounds)
+        let rounds = if configs.len() > 1 && ended != Ended::Lost { self.rounds(&configs) } else { None };
+        let ended = if rounds.is_none() && configs.len() > 1 { Ended::Lost } else { ended };
+        let rounds = rounds.unwrap_or_else(|| near.iter().map(|(ms, _)| vec![*ms]).collect());
+        (self.ranked(&configs, rounds), ended)
     }
 
     /// Times by configuration and round; nothing of one that fails now, or that the log alone knew and that does not work.
-    fn rounds(&mut self, configs: &[Config<C>]) -> Vec<Vec<f64>> {
+    /// `None` where the device is lost.
+    fn rounds(&mut self, configs: &[Config<C>]) -> Option<Vec<Vec<f64>>> {
         let mut rounds = vec![Vec::new(); configs.len()];
         let mut out = vec![false; configs.len()];
         for (config, out) in configs.iter().zip(&mut out) {
             let unseen = self.tried.iter().any(|tried| tried.config == *config && tried.runs == 0);
-            *out = unseen && self.measure.check(config).is_err();
+            *out = unseen && self.fails(|measure| measure.check(config))?;
         }
         for round in 0..ROUNDS {
             let late = self.settings.budget.is_some_and(|budget| self.measure.elapsed() >= budget);
@@ -279,10 +295,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
                 if out[turn] {
                     continue;
                 }
-                match self.measure.time(&configs[turn]) {
-                    Ok(ms) => rounds[turn].push(ms),
-                    Err(_) => out[turn] = true,
-                }
+                out[turn] = self.fails(|measure| measure.time(&configs[turn]).map(|ms| rounds[turn].push(ms)))?;
             }
         }
         for (times, out) in rounds.iter_mut().zip(out) {
@@ -290,7 +303,19 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
                 times.clear();
             }
         }
-        rounds
+        Some(rounds)
+    }
+
+    /// Whether a configuration of the final fails; `None` where the device is lost.
+    fn fails(&mut self, run: impl FnOnce(&mut M) -> Result<(), Failure>) -> Option<bool> {
+        match run(self.measure) {
+            Ok(()) => Some(false),
+            Err(failure) if failure.kind == FailureKind::Lost => {
+                self.warn_of_loss(&failure);
+                None
+            }
+            Err(_) => Some(true),
+        }
     }
 
     /// The finalists, the winner first: the fastest, unless the configuration to start at is as fast within noise.
@@ -387,6 +412,6 @@ pub fn search<C: Constexprs, M: Measure<C>>(
     start: Option<Config<C>>,
     measure: &mut M,
 ) -> Result<Outcome<C>> {
-    let (observe, tried, warnings) = (&mut Silent, Vec::new(), Vec::new());
-    Run { plan, settings, measure, observe, subject, start, tried, warnings }.run()
+    let (observe, seeds, tried, warnings) = (&mut Silent, Vec::new(), Vec::new(), Vec::new());
+    Run { plan, settings, measure, observe, subject, start, seeds, tried, warnings }.run()
 }

@@ -39,7 +39,7 @@ fn borrowed_elements_are_copied_and_filled_like_others() -> Result<()> {
     let mut elements = numbers();
     let mut own = device.full(N, 7.0f32)?;
     let mut view = device.borrow_slice_mut(&mut elements)?;
-    own.copy_from(&view.as_view())?;
+    own.copy_from(view.as_view())?;
     assert_eq!(own.to_vec()?, numbers());
     view.fill(3.0)?;
     assert_eq!((view.to_vec()?[N - 1], view.as_view().copy()?.to_vec()?[0]), (3.0, 3.0));
@@ -75,10 +75,10 @@ fn what_cannot_be_is_refused() -> Result<()> {
     let (x, mut out) = (numbers(), vec![0.0f32; N]);
     let mut view = device.borrow_slice_mut(&mut out)?;
     let recorded =
-        device.capture(|| spread(&device.borrow_slice(&x)?, &mut device.zeros(8)?, &mut view).grid(1).launch(&device));
+        device.capture(|| spread(device.borrow_slice(&x)?, &mut device.zeros(8)?, &mut view).grid(1).launch(&device));
     assert!(matches!(recorded, Err(Error::Unsupported { .. })), "allocating: {recorded:?}");
     let mut more = device.zeros::<f32>(8)?;
-    let recorded = device.capture(|| spread(&device.borrow_slice(&x)?, &mut more, &mut view).grid(1).launch(&device));
+    let recorded = device.capture(|| spread(device.borrow_slice(&x)?, &mut more, &mut view).grid(1).launch(&device));
     let text = recorded.map(drop).expect_err("a graph would keep it").to_string();
     assert!(text.contains("borrowed memory") && text.contains("copy it to a buffer"), "{text}");
     // SAFETY: nothing is read.

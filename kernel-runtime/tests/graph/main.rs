@@ -5,6 +5,7 @@
 #[path = "../launch/kernels.rs"]
 mod kernels;
 
+use kernel_runtime::bench::Bench;
 use kernel_runtime::launch::{Call, Kernel};
 use kernel_runtime::{Buffer, Device, Error, Graph, LaunchId, Result};
 use kernels::{ADD, AddConsts, COUNT, GATHER, add, count, gather, leak};
@@ -47,6 +48,23 @@ fn nothing_runs_before_the_replay() -> Result<()> {
         a.fill(-10.0)?;
         graph.replay()?;
         assert_eq!((a.to_vec()?, b.to_vec()?), (vec![-8.0; N], vec![-9.0; N]), "buffers are free between replays");
+        Ok(())
+    })
+}
+
+/// A benchmark by graphs does the work once by hand, then in each round as often as the graph has it.
+#[test]
+fn a_benchmark_replays_work_from_a_graph() -> Result<()> {
+    on_devices(|device| {
+        let ones = device.full(N, 1.0f32)?;
+        let (mut a, mut b) = (device.zeros::<f32>(N)?, device.zeros::<f32>(N)?);
+        let mut bench = Bench::new(device)?.rounds(3).graph(5);
+        let measured = bench.run("twice", || {
+            accumulate(&ones, &a, &mut b, device)?;
+            accumulate(&ones, &b, &mut a, device)
+        })?;
+        assert_eq!(measured.times.len(), 3);
+        assert_eq!(a.to_vec()?, [2.0 * (1 + 3 * 5) as f32; N]);
         Ok(())
     })
 }

@@ -592,3 +592,23 @@ fn launches_work_on_the_model_of_the_driver() {
     use tilewright_driver_model::{Settings, run_again};
     run_again(&Settings::default()).called("cuLaunchKernelEx", 150);
 }
+
+/// Who asks for a recording learns that there is none, once, and the launches go on.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn what_cannot_be_recorded_is_said_once_on_the_model() {
+    use tilewright_driver_model::{Settings, run};
+    let program = std::env::current_exe().expect("a test knows where it is").display().to_string();
+    let file = std::env::temp_dir().join(format!("tilewright-no-archive-{}", std::process::id()));
+    std::fs::write(&file, "precious").expect("written");
+    for (path, why) in [("/nowhere/kernels.twa", "No such file"), (&file.display().to_string(), "no archive")] {
+        let variable = format!("TILEWRIGHT_RECORD={path}");
+        let arguments = [&variable, &program, "--exact", "other_dtypes_are_other_variants", "--nocapture"];
+        let run = run(std::path::Path::new("env"), &arguments, &Settings::default());
+        let text = run.check().called("cuLaunchKernelEx", 1).text();
+        let said: Vec<&str> = text.lines().filter(|line| line.starts_with("TILEWRIGHT_RECORD: kernel `add`")).collect();
+        assert!(matches!(said[..], [line] if line.contains(path) && line.contains(why)), "{text}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), Some("precious"));
+    let _ = std::fs::remove_file(&file);
+}

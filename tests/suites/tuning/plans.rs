@@ -104,10 +104,12 @@ fn assertions_and_same_code_are_out_on_every_device() -> Result<(), Error> {
 /// The space that the project's targets speak of. Release builds take a few milliseconds for each.
 #[test]
 fn a_large_space_is_planned_in_seconds() -> Result<(), Error> {
-    if cfg!(debug_assertions) {
-        return Ok(());
-    }
-    let space = PersistentConsts::space().BM([64, 128, 192, 256]).BN([64, 96, 128, 160, 192, 256]).BK([32, 64, 128]);
+    // Builds that check everything take ten times as long, and get the part of the space of which most is left.
+    let space = match cfg!(debug_assertions) {
+        true => PersistentConsts::space().BM([64, 128]).BN([64, 128, 256]),
+        false => PersistentConsts::space().BM([64, 128, 192, 256]).BN([64, 96, 128, 160, 192, 256]),
+    };
+    let space = space.BK([32, 64, 128]);
     let space = space.GROUP([1, 4, 8, 16]).num_warps([4, 8]).num_stages([2, 3, 4, 6]);
     let (candidates, _) = tilewright::tune::Space::from(space.clone()).candidates()?;
     let plan = products(space, 4096)?;

@@ -152,6 +152,59 @@ fn a_look_into_a_table_takes_less_than_a_tenth_of_a_microsecond() -> Result<(), 
     }
     let [plain, by_table] = best;
     println!("a call takes {plain:.1} ns, by a table {by_table:.1} ns");
-    assert!(cfg!(debug_assertions) || by_table - plain <= 100.0, "{plain} ns, {by_table} ns");
+    // What is promised of release builds. Without optimisation, beside other tests, a look takes two microseconds; searching
+    // a file or a plan would take a hundred.
+    let most = if cfg!(debug_assertions) { 20_000.0 } else { 100.0 };
+    assert!(by_table - plain <= most, "{plain} ns, {by_table} ns");
+    Ok(())
+}
+
+/// Tuning again with few trials does not lose what was found with many.
+#[test]
+fn a_row_of_the_table_is_tried_before_it_is_replaced() -> Result<(), Error> {
+    let folder = std::env::temp_dir().join(format!("tilewright-rows-{}", std::process::id()));
+    let path = folder.join("softmax.toml");
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    let mut table = Table::new();
+    let row = Config::from(SoftmaxConsts { BLOCK: 2048 });
+    table.insert("softmax", device.name(), "f32", &[ROWS, COLUMNS], &row);
+    table.merge_into(&path)?;
+    let mut tune = |space: SoftmaxSpace| {
+        let tuner = Tuner::new(space).sizes(&[ROWS, COLUMNS]).table(&path).trials(1);
+        tuner.run(&device, |config, trial| trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS)))
+    };
+    // Among the values or not: it is the only one that is tried, so it stays.
+    for blocks in [&[256, 512, 1024, 2048][..], &[256, 512]] {
+        let outcome = tune(SoftmaxConsts::space().BLOCK(blocks.iter().copied()))?;
+        assert_eq!((outcome.best, outcome.tried.len(), outcome.warnings.len()), (row, 1, 0), "{:?}", outcome.warnings);
+        assert_eq!(Table::read(&path)?.rows("softmax")[0].to_config("softmax"), Ok(row));
+    }
+    // A condition that it does not meet is the user's word against it, and is said.
+    let outcome = tune(SoftmaxConsts::space().BLOCK([256, 2048]).where_(|consts| consts.BLOCK < 1024))?;
+    assert_eq!(outcome.best.BLOCK, 256);
+    let [warning] = &outcome.warnings[..] else { panic!("{:?}", outcome.warnings) };
+    assert!(warning.contains("BLOCK = 2048, is not tried: it does not meet the conditions of the space"), "{warning}");
+    assert_eq!(Table::read(&path)?.rows("softmax").len(), 1);
+    // A table that cannot be read is an error before anything is tuned.
+    std::fs::write(&path, "[[softmax]").map_err(|why| Error::Internal { message: why.to_string().into() })?;
+    let error = tune(SoftmaxConsts::space().BLOCK([256])).map(drop).map_err(|error| error.to_string());
+    assert!(error.clone().is_err_and(|text| text.contains("softmax.toml cannot be read")), "{error:?}");
+    let _ = std::fs::remove_dir_all(folder);
+    Ok(())
+}
+
+/// A mistake in the closure is one of that configuration.
+#[test]
+fn a_closure_that_panics_is_a_failure_of_its_configuration() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (x, mut out) = (device.upload(&inputs())?, device.zeros::<f32>(ROWS * COLUMNS)?);
+    let outcome = Tuner::new(SoftmaxConsts::space().BLOCK([256, 512])).run(&device, |config, trial| {
+        assert!(config.BLOCK == 256, "not this one");
+        trial.launch(config.call(&x, &mut out, COLUMNS as i32).grid(ROWS))
+    })?;
+    assert_eq!(outcome.best.BLOCK, 256);
+    let why = outcome.explain(&Config::from(SoftmaxConsts { BLOCK: 512 }));
+    assert!(why.contains("the closure of a tuner panicked; not this one"), "{why}");
     Ok(())
 }

@@ -8,7 +8,8 @@
 //! `record` measures every configuration that pruning leaves, in an order that chance gives, so that a file that time cut short
 //! is a sample of all; a second run goes on where the file ends. `replay` lets the search run on these times, of which it
 //! gets one of several at a time, with other seeds: how far from the best is what it finds, after how many trials, and how
-//! long would it have taken. `run` tunes on the device and compares with the file. `--sizes 4096x4096x4096,..` takes some.
+//! long would it have taken. `run` tunes on the device and compares what wins with the
+//! three fastest of the file, in turns. `--sizes 4096x4096x4096,..` takes some.
 
 mod file;
 mod record;

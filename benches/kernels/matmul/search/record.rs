@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 use tilewright::bench::Bench;
-use tilewright::launch::{CallShape, Config, shapes_of};
+use tilewright::launch::{AheadCompiler, CallShape, Config, shapes_of};
 use tilewright::prelude::*;
 use tilewright_bench::{Failure, report};
 
@@ -48,15 +48,18 @@ pub fn all(device: &Device, sizes: &[Sizes], path: &Path, seconds: f64) -> Resul
     }
     println!("{}", report::machine());
     let mut shapes = Vec::new();
+    let processors = device.multiprocessor_count();
     for (config, sizes) in &jobs {
-        let processors = device.multiprocessor_count();
-        shapes.push(shapes_of(|| operands.call(sizes[0], config, processors, |call| call.launch(device)))?);
+        // Of sizes of which the same is known the code is the same, and compiled once.
+        let mut launch = |&of: &Sizes| operands.call(of, config, processors, |call| call.launch(device));
+        shapes.push(shapes_of(|| sizes.iter().try_for_each(&mut launch))?);
     }
-    let queue = Mutex::new(shapes.into_iter());
+    let (queue, compiler) = (Mutex::new(shapes.into_iter()), AheadCompiler::of(device));
+    println!("machine code is made {}", if compiler.assembles() { "by ptxas processes" } else { "by the driver" });
     thread::scope(|scope| -> Result<(), Failure> {
         // One thread measures, and gives launches to the driver.
         for _ in 1..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| compile(device, &queue, until));
+            scope.spawn(|| compile(&compiler, &queue, until));
         }
         measure(device, &mut operands, &jobs, &mut out, until)
     })?;
@@ -65,12 +68,12 @@ pub fn all(device: &Device, sizes: &[Sizes], path: &Path, seconds: f64) -> Resul
 }
 
 /// Compiles what is left, in order, before it is measured. What does not compile says so when it is launched.
-fn compile(device: &Device, queue: &Mutex<impl Iterator<Item = Vec<CallShape>>>, until: Instant) {
+fn compile(compiler: &AheadCompiler, queue: &Mutex<impl Iterator<Item = Vec<CallShape>>>, until: Instant) {
     while Instant::now() < until {
         let next = queue.lock().ok().and_then(|mut queue| queue.next());
         let Some(shapes) = next else { return };
         for shape in shapes {
-            let _ = shape.compile_ahead(device.target());
+            let _ = compiler.compile(&shape);
         }
     }
 }

@@ -1,14 +1,23 @@
 //! The tuner itself, against the file of all times.
 
-use super::file::{self, Times};
+use super::file::{self, All, Times};
 use super::{Operands, PersistentConsts, Sizes, space};
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
+use tilewright::bench::{Bench, Contender, Measured};
+use tilewright::launch::Config;
 use tilewright::prelude::*;
 use tilewright::tune::{Bar, Outcome, Tuner};
 use tilewright_bench::{Failure, report};
 
-/// Tunes at each of the sizes, and says how far what wins is from the best of the file, by the file's times.
+/// How many of the fastest of the file the winner runs against: by single medians, which of them is fastest is chance.
+const FASTEST: usize = 3;
+
+/// Rounds of that.
+const ROUNDS: usize = 31;
+
+/// Tunes at each of the sizes, and says how far what wins is from the best of the file.
 pub fn all(device: &Device, sizes: &[Sizes], path: &Path, budget: f64) -> Result<(), Failure> {
     let all = file::read(path)?;
     let mut operands = Operands::new(device, sizes)?;
@@ -18,8 +27,7 @@ pub fn all(device: &Device, sizes: &[Sizes], path: &Path, budget: f64) -> Result
         let tuner = Tuner::new(space()).sizes(&of).budget(Duration::from_secs_f64(budget)).observe(Bar::default());
         let outcome: Outcome<PersistentConsts> =
             tuner.run(device, |config, trial| operands.call(of, config, processors, |call| trial.launch(call)))?;
-        let known = all.get(&(of, file::name(&outcome.best))).filter(|times| !times.runs.is_empty());
-        let ratio = known.zip(file::best(&all, of)).map_or(f64::NAN, |(times, best)| Times::median(times) / best);
+        let ratio = against_fastest(device, &mut operands, of, &outcome, &all)?;
         let (name, kept) = (of.map(|size| size.to_string()).join("x"), outcome.plan.kept.len());
         let (trials, seconds, ended) = (outcome.tried.len(), outcome.time.as_secs_f64(), outcome.ended);
         print!("{name}: {ended:?} after {seconds:.1} s, {ratio:.3} of the best of {kept}\n{}", outcome.chart());
@@ -29,4 +37,31 @@ pub fn all(device: &Device, sizes: &[Sizes], path: &Path, budget: f64) -> Result
         report::write("search_runs.csv", &lines)?;
     }
     Ok(())
+}
+
+/// How much longer the winner takes than the fastest of the file, in turns with them; at least 1.
+fn against_fastest(
+    device: &Device,
+    operands: &mut Operands,
+    of: Sizes,
+    outcome: &Outcome<PersistentConsts>,
+    all: &All,
+) -> Result<f64, Failure> {
+    let known = |config: &Config<PersistentConsts>| all.get(&(of, file::name(config))).map(Times::median);
+    let kept = outcome.plan.kept.iter().map(|planned| planned.config).filter(|config| *config != outcome.best);
+    let mut fastest: Vec<(f64, Config<PersistentConsts>)> =
+        kept.filter_map(|config| Some((known(&config).filter(|ms| ms.is_finite())?, config))).collect();
+    fastest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let configs = fastest.iter().take(FASTEST).map(|(_, config)| *config);
+    let (operands, processors) = (RefCell::new(operands), device.multiprocessor_count());
+    let launch = |config: Config<PersistentConsts>| {
+        let operands = &operands;
+        move || operands.borrow_mut().call(of, &config, processors, |call| call.launch(device))
+    };
+    let mut launches: Vec<_> = [outcome.best].into_iter().chain(configs).map(launch).collect();
+    let mut contenders: Vec<Contender<'_>> =
+        launches.iter_mut().map(|launch| ("", launch as &mut dyn FnMut() -> Result<(), Error>)).collect();
+    let measured = Bench::new(device)?.rounds(ROUNDS).compare(&mut contenders)?;
+    let ratio = |other: &Measured| other.speedup_over(&measured[0]);
+    Ok(measured.iter().map(ratio).fold(1.0, f64::max))
 }

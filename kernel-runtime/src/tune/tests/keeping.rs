@@ -1,7 +1,9 @@
 //! Tables and logs.
 
 use super::*;
-use crate::tune::{Row, Table, Tuned, read_log};
+use crate::tune::rows::Rows;
+use crate::tune::tuner::Run;
+use crate::tune::{Row, Silent, Table, Tuned, read_log};
 use std::path::PathBuf;
 
 /// A folder of the test's own, which goes with it.
@@ -188,4 +190,92 @@ fn half_a_line_is_passed_over() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 20]).unwrap();
     assert_eq!(read_log(&path).unwrap().len(), 2);
+}
+
+const OTHER: Tiles = Tiles { bm: 256, bn: 64, bk: 16, swap: false };
+
+/// Rows of a table, by device and sizes.
+fn rows_of(rows: &[(&str, &[usize], Tiles)]) -> Rows<Tiles> {
+    let mut table = Table::new();
+    for (device, sizes, tiles) in rows {
+        table.insert("tiles", device, "f16", sizes, &Config::from(*tiles));
+    }
+    table.insert("others", "here", "f16", &[64, 64], &Config::from(OTHER));
+    table.insert("tiles", "here", "f32", &[64, 64], &Config::from(OTHER));
+    Rows::of(&table, &subject(&[60, 64]))
+}
+
+#[test]
+fn a_table_says_what_to_keep_and_where_to_begin() {
+    let tiles = |bm| Tiles { bm, ..SMALL };
+    let consts = |rows: &Rows<Tiles>| rows.near.iter().map(|config| config.bm).collect::<Vec<_>>();
+    let rows = rows_of(&[
+        ("elsewhere", &[64, 64], tiles(1)),
+        ("here", &[128, 64], tiles(2)),
+        ("here", &[64, 64], tiles(3)),
+        ("here", &[64, 1024], tiles(4)),
+        ("here", &[4096, 4096], tiles(5)),
+        ("elsewhere", &[4096, 4096], tiles(6)),
+        ("here", &[64, 32], tiles(2)),
+        ("here", &[64], tiles(7)),
+    ]);
+    assert_eq!(rows.own.unwrap().bm, 3);
+    // Another device is as far as a factor of 16; the same configuration counts once, and four are enough.
+    assert_eq!(consts(&rows), [2, 1, 4, 5]);
+    let none = rows_of(&[("here", &[128, 64], tiles(2))]);
+    assert!(none.own.is_none() && none.warning.is_none());
+}
+
+#[test]
+fn a_row_that_no_longer_fits_is_a_warning() {
+    let text = "[[tiles]]\ndevice = \"here\"\ndtype = \"f16\"\nsizes = [64, 64]\nconfig = { BX = 4 }";
+    let rows = Rows::<Tiles>::of(&Table::parse(text).unwrap(), &subject(&[64, 64]));
+    assert!(rows.own.is_none() && rows.warning.unwrap().contains("names `BX`"));
+}
+
+/// Of many configurations a few are tried; the row that is there is among them, and so are those of near sizes.
+#[test]
+fn rows_are_tried_first_and_stay_unless_they_are_beaten() {
+    let rows = rows_of(&[("here", &[64, 64], LARGE), ("here", &[128, 64], SMALL), ("elsewhere", &[64, 64], OTHER)]);
+    let settings = Settings { trials: 5, ahead: 1, exhaustive: 0, ..Settings::default() };
+    let tuned = |cost: fn(&Config<Tiles>) -> f64| {
+        let plan = {
+            let mut plan = Plan::of(&tiles().num_warps([4]).num_stages([2])).unwrap();
+            let space = tiles();
+            let mut include = |config| plan.include(&space, config, None, |_| Ok(Vec::new())).unwrap();
+            rows.own.into_iter().chain(rows.near.iter().copied()).for_each(|row| assert_eq!(include(row), row));
+            plan
+        };
+        let (mut measure, mut observe) = (Synthetic::new(|config| Ok(cost(config))), Silent);
+        let run = Run {
+            plan,
+            settings: &settings,
+            measure: &mut measure,
+            observe: &mut observe,
+            subject: subject(&[64, 64]),
+            start: rows.own,
+            seeds: rows.own.into_iter().chain(rows.near.iter().copied()).collect(),
+            tried: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let outcome = run.run().unwrap();
+        let first: Vec<Tiles> = outcome.tried.iter().take(3).map(|tried| tried.config.consts).collect();
+        assert_eq!(first, [LARGE, SMALL, OTHER]);
+        outcome.best.consts
+    };
+    assert_eq!(tuned(|_| 1.0), LARGE, "nothing is better");
+    assert_eq!(tuned(|config| if config.consts == LARGE { 1.002 } else { 1.0 }), LARGE, "nothing is better by much");
+    assert_eq!(tuned(|config| if config.consts == OTHER { 0.5 } else { 1.0 }), OTHER);
+}
+
+#[test]
+fn a_row_outside_the_conditions_is_not_tried() {
+    let space = tiles().where_(|config| config.bm < 128);
+    let mut plan = Plan::of(&space).unwrap();
+    let kept = plan.kept.len();
+    let why = plan.include(&space, LARGE.into(), None, |_| Ok(Vec::new())).unwrap_err();
+    assert!(why.contains("conditions") && plan.kept.len() == kept, "{why}");
+    let failing = |_: &Config<Tiles>| Err(crate::Error::Tuning { what: "no".into(), reason: "never".into() });
+    let why = plan.include(&space, SMALL.into(), None, failing).unwrap_err();
+    assert!(why.contains("never") && plan.kept.len() == kept, "{why}");
 }

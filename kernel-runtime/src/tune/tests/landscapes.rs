@@ -210,3 +210,40 @@ fn configurations_are_made_ready_ahead() {
     let tried: Vec<String> = outcome.tried.iter().map(|tried| tried.config.to_string()).collect();
     assert_eq!(measure.begun[..20], tried);
 }
+
+/// Nothing runs on a device whose context is broken.
+#[test]
+fn a_lost_device_ends_the_search_with_the_best_so_far() {
+    let lost = || Failure::new(FailureKind::Lost, "the driver says so");
+    let start: Config<Tiles> = tiles().candidates().unwrap().0[700].config;
+    for (left, is_final) in [(4 + 3 * 7, false), (6 * 7 + 3, true)] {
+        for space in [tiles(), tiles().starting_at(start)] {
+            let settings = Settings { trials: 6, ahead: 1, ..Settings::default() };
+            let mut runs = 0;
+            let mut first = true;
+            let outcome = run(&space, &settings, |config| {
+                runs += 1;
+                // The first is the slowest by a little.
+                let ms = if std::mem::take(&mut first) { 1.05 } else { 1.0 + config.consts.bm as f64 * 1e-5 };
+                if runs > left + 6 { Err(lost()) } else { Ok(ms) }
+            });
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.ended, Ended::Lost);
+            assert_eq!(outcome.tried.iter().any(|tried| tried.result.is_err()), !is_final);
+            let [warning] = &outcome.warnings[..] else { panic!("{:?}", outcome.warnings) };
+            assert!(warning.starts_with("loses the device: the driver says so; this is the best so far"), "{warning}");
+            assert!(outcome.finalists.iter().all(|finalist| finalist.rounds.len() == 1));
+            match space.start() {
+                Some(start) => assert_eq!(outcome.best, *start, "without a final the one to start at stays"),
+                None => assert!(
+                    outcome
+                        .tried
+                        .iter()
+                        .all(|tried| tried.result.as_ref().is_ok_and(|ms| *ms >= outcome.ms) || tried.result.is_err())
+                ),
+            }
+        }
+    }
+    let nothing = run(&tiles(), &Settings::default(), |_| Err(lost()));
+    assert!(nothing.unwrap_err().to_string().contains("1 times: loses the device"));
+}

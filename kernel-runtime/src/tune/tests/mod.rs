@@ -2,6 +2,8 @@
 
 mod keeping;
 mod landscapes;
+#[cfg(feature = "tune")]
+mod pictures;
 mod recorded;
 mod replayed;
 mod spaces;

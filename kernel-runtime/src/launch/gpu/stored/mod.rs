@@ -27,7 +27,7 @@ pub(crate) mod shipped;
 mod tests;
 
 use super::super::definition::Definition;
-use super::super::spec::Spec;
+use super::super::spec::{Spec, Tuning};
 use super::super::target::Target;
 use super::compiler;
 use super::machine::ptxas::Ptxas;
@@ -152,7 +152,8 @@ pub(super) fn maker() -> Option<Maker> {
 }
 
 /// Compiles variants for an archive: the one for launches that meet its conditions, and if it has some, the one that
-/// checks everything itself.
+/// checks everything itself. Of a kernel that makes tensors, the same again for tensors of which nothing is known: what a
+/// request assumes is about arguments, and which tensors come of them, a launch says.
 pub(in super::super) fn compile_entries(
     kernel: &'static Definition,
     spec: &Spec<'_>,
@@ -160,12 +161,26 @@ pub(in super::super) fn compile_entries(
     checks: Checks,
     ptxas: Option<&Ptxas>,
 ) -> Result<Vec<Entry>> {
-    let mut entries = Vec::new();
+    let wanted = Wanted { kernel, spec, target, checks };
+    let (mut entries, made) = entries_by_checks(&wanted, ptxas)?;
+    let rough_tensors = spec.tuning.rough_tensors | made;
+    if rough_tensors != spec.tuning.rough_tensors {
+        let spec = Spec { tuning: Tuning { rough_tensors, ..spec.tuning }, ..*spec };
+        entries.extend(entries_by_checks(&Wanted { spec: &spec, ..wanted }, ptxas)?.0);
+    }
+    Ok(entries)
+}
+
+/// A variant and the one that checks what the launch does not, with the bits of the tensors that launches make for them.
+fn entries_by_checks(wanted: &Wanted<'_>, ptxas: Option<&Ptxas>) -> Result<(Vec<Entry>, u32)> {
+    let Wanted { kernel, spec, target, checks } = *wanted;
+    let (mut entries, mut made) = (Vec::new(), 0);
     let mut next = Some(checks);
     while let Some(checks) = next {
         let wanted = Wanted { kernel, spec, target, checks };
         let (variant, bound) = Variant::compile(&wanted, Texts::Dropped)?;
         kernel.count_compilation();
+        made |= variant.made.bits();
         let has_other = checks == Checks::AtLaunch && !variant.artifact.conditions.is_empty();
         next = has_other.then_some(Checks::EveryAccess);
         if let Some(ptxas) = ptxas {
@@ -178,7 +193,7 @@ pub(in super::super) fn compile_entries(
         };
         entries.extend(entry::write(&wanted, &variant, &bound, maker));
     }
-    Ok(entries)
+    Ok((entries, made))
 }
 
 /// The variants of an archive, with machine code where there is an assembler and they have none.

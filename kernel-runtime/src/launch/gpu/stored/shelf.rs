@@ -1,5 +1,5 @@
 //! The cache on disk, and the archive that is recorded. Neither ever makes a launch fail: what goes wrong is logged once,
-//! and then there is no cache.
+//! and then there is no cache; that a launch is not recorded is said on the standard error once, too.
 
 use super::{Wanted, maker};
 use crate::settings;
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, Once, OnceLock, PoisonError};
 
 /// The cache of this process, if it has one.
 pub(super) fn cache() -> Option<&'static Cache> {
@@ -94,7 +94,11 @@ pub(super) fn record(entry: impl FnOnce() -> Option<Entry>) {
         return;
     }
     if let Err(error) = record_to(path, &entry) {
-        log::warn!("kernel `{}` is not recorded in {}: {error}", entry.head.identity.kernel, path.display());
+        // Somebody asked for it, and would else find out when the archive is missed; programs need not show what is logged.
+        static SAID: Once = Once::new();
+        let (kernel, variable) = (&entry.head.identity.kernel, settings::RECORD_VARIABLE);
+        SAID.call_once(|| eprintln!("{variable}: kernel `{kernel}` is not recorded in {}: {error}", path.display()));
+        log::warn!("kernel `{kernel}` is not recorded in {}: {error}", path.display());
     }
 }
 

@@ -388,3 +388,57 @@ fn builders_make_what_launches_ask_for() -> Result<()> {
     assert_eq!((compiled, kernel.compilations()), (2, 2));
     Ok(())
 }
+
+/// Copies `[m, n]` of rows that are `s` apart, by tensors that the kernel makes.
+const TENSORS: &str = r#"kernel made_copy "src/copy.rs" safe generic {
+    param %x x: ptr f32
+    param %out out: ptr_mut f32
+    param %m m: i32
+    param %n n: i32
+    param %s s: i32
+    %one: i64 = const 1
+    %from: desc x[4, 8] = make_desc %x, %m, %n, %s, %one {block = [4, 8], pads_with_nan = false, name = "from"} @7:9+4
+    %to: desc out[4, 8] = make_desc %out, %m, %n, %s, %one {block = [4, 8], pads_with_nan = false, name = "to"} @8:9+2
+    %zero: i32 = const 0
+    %v: f32[4, 8] = desc_load %from, %zero, %zero
+    desc_store %to, %v, %zero, %zero
+    return
+}"#;
+
+/// Which tensors come of arguments, no request can say: one line adds what serves them all.
+#[test]
+fn what_a_request_adds_serves_tensors_of_all_kinds() -> Result<()> {
+    let files = &[crate::launch::SourceFile { name: "src/copy.rs", lines: &[] }];
+    let kernel = leak(crate::launch::KernelSource { name: "made_copy", ir: TENSORS, files, ..COPY });
+    let device = Device::cpu();
+    let (x, mut out) = (device.zeros::<f32>(1024)?, device.zeros::<f32>(1024)?);
+    let mut shipped = |n: i32, s: i32| {
+        let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(31i32).scalar(n).scalar(s);
+        call.invocation.shipped(Target::sm_90a())
+    };
+    let missing = shipped(31, 31).expect_err("nothing is shipped").to_string();
+    assert!(missing.contains("rough tensors") && missing.contains("archive.add(MadeCopyConsts.request()"), "{missing}");
+    let mut archive = crate::archive::ArchiveBuilder::new();
+    let unknown = |kernel| {
+        use crate::launch::{Assumed, AssumedBuffer, AssumedScalar, Assumes};
+        #[derive(Clone, Copy, Debug, Default)]
+        struct Unknown;
+        impl Assumes for Unknown {
+            fn of_params(&self) -> Vec<Assumed> {
+                let (buffer, scalar) = (AssumedBuffer::UNKNOWN, AssumedScalar::Unknown);
+                vec![buffer.into(), buffer.into(), scalar.into(), scalar.into(), scalar.into()]
+            }
+        }
+        crate::launch::CompileRequest::<Unknown>::new(kernel).assume(Unknown)
+    };
+    archive.add(unknown(kernel), &[Target::sm_90a()])?;
+    let rough = archive.variants().filter(|variant| variant.contains("rough tensors")).count();
+    assert!(rough > 0 && 2 * rough == archive.variants().count(), "{:?}", archive.variants().collect::<Vec<_>>());
+    crate::archive::add(Box::leak(archive.to_bytes().into_boxed_slice()))?;
+    // Both tensors are smooth, none is, and none is as `n` is not the distance of rows.
+    for (n, s, is_rough) in [(32, 32, false), (31, 31, true), (31, 33, true)] {
+        let variants = shipped(n, s)?.variants;
+        assert_eq!(variants[0].contains("rough tensors"), is_rough, "{n} of {s}: {variants:?}");
+    }
+    Ok(())
+}
