@@ -74,8 +74,8 @@
 //! 5. **The final.** The best run in turns. A configuration that you said to start at stays, unless another is faster beyond
 //!    noise.
 //!
-//! On a GPU nothing can stop a kernel that runs: one that never ends hangs the search, and Ctrl-C waits for it too. On the CPU it
-//! is stopped.
+//! On a GPU nothing can stop a kernel that runs: one that never ends hangs the search, which also looks at Ctrl-C only between
+//! runs (a second one ends the program). On the CPU it is stopped.
 //!
 //! [`Outcome::explain`](crate::tune::Outcome::explain) says of any configuration why it is not the winner,
 //! [`Outcome::chart`](crate::tune::Outcome::chart) and its neighbours draw pictures.

@@ -92,12 +92,14 @@ impl Chart {
         let limit = self.limit.as_ref().map(|(_, rate)| *rate);
         let highest = points().map(|point| point.1).chain(limit).fold(f64::MIN_POSITIVE, f64::max);
         let (right, top) = (most * 1.05, highest * 1.08);
+        // Marks where the sizes are, if they are powers of two as most are.
+        let base = if points().all(|point| point.0.log2().fract() == 0.0) { 2.0 } else { 10.0 };
         let mut axes = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(60)
-            .build_cartesian_2d((least..right).log_scale(), 0.0..top)?;
+            .build_cartesian_2d((least..right).log_scale().base(base), 0.0..top)?;
         let digits = if highest < 10.0 { 3 } else { 0 };
         axes.configure_mesh()
             .x_desc(&self.across)
