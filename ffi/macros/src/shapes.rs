@@ -197,7 +197,7 @@ impl OutputSpec {
 impl Scope<'_> {
     /// The place of a tensor. Optional ones are noted in `with`.
     fn tensor(&self, name: &Ident, with: &mut Vec<usize>) -> Result<usize> {
-        let found = self.params.iter().position(|param| param.name == name.unraw().to_string());
+        let found = self.params.iter().position(|param| name.unraw() == param.name);
         match found.map(|at| (at, &self.params[at].kind)) {
             Some((at, Kind::Input { optional })) => {
                 if *optional {

@@ -72,10 +72,8 @@ fn register_all(library: &str, operators: &[Registration]) -> Result<()> {
     let (namespace, file) = (c_string(library), c_string(file!()));
     let mut fragment = ptr::null_mut();
     // SAFETY: the strings end with a zero byte. libtorch keeps copies. The library is never deleted, as operators must stay.
-    checked(
-        unsafe { (api.functions.init_fragment)(namespace.as_ptr(), file.as_ptr(), 0, &mut fragment) },
-        "the namespace",
-    )?;
+    let code = unsafe { (api.functions.init_fragment)(namespace.as_ptr(), file.as_ptr(), 0, &mut fragment) };
+    checked(code, "the namespace")?;
     for Registration { op, .. } in operators {
         define(api, fragment, &schema::functional(op))?;
         if op.outputs().next().is_some() {

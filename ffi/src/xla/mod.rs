@@ -172,9 +172,11 @@ fn tensor<'a>(name: &str, buffer: Option<&&'a Buffer>, place: Place) -> Result<A
         let given = format!("has XLA's dtype {}, which no kernel computes with", buffer.dtype);
         return Err(Error::argument(name, given, known.join(", ")));
     };
-    // SAFETY: a buffer has as many sizes as dimensions.
-    let sizes =
-        if buffer.rank <= 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.sizes, buffer.rank as usize) } };
+    let sizes = match buffer.rank {
+        // SAFETY: a buffer has as many sizes as dimensions.
+        rank @ 1.. => unsafe { std::slice::from_raw_parts(buffer.sizes, rank as usize) },
+        _ => &[],
+    };
     let Some((shape, len)) = RawTensor::sizes(sizes) else {
         return Err(Error::argument(name, format_args!("has shape {sizes:?}"), "sizes that can be"));
     };
