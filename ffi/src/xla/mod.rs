@@ -237,6 +237,9 @@ fn number_of(dtype: ElementType) -> i32 {
     }
 }
 
+/// The largest alignment that XLA lets one ask for. What it allocates on GPUs has a larger one.
+const ALIGNMENT: usize = 16;
+
 /// Memory of XLA's allocator.
 struct XlaMemory<'a> {
     api: &'a Api,
@@ -245,7 +248,7 @@ struct XlaMemory<'a> {
 
 impl Memory for XlaMemory<'_> {
     fn take(&self, bytes: usize) -> Result<Block> {
-        let mut arguments = api::Allocate::new(self.frame.context, bytes, 256, ptr::null_mut());
+        let mut arguments = api::Allocate::new(self.frame.context, bytes, ALIGNMENT, ptr::null_mut());
         // SAFETY: the context is that of the call.
         let error = unsafe { (self.api.allocate)(&mut arguments) };
         if error.is_null() {
