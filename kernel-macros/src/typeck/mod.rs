@@ -25,6 +25,7 @@ mod function;
 mod generics;
 mod hints;
 mod jump;
+mod loop_hints;
 mod loops;
 mod macros;
 mod map;
