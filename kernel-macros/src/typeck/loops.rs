@@ -13,6 +13,7 @@ use super::jump::LoopScope;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::Checked;
+use crate::help::Help;
 use crate::source_range::SourceRange;
 use crate::tree::{ForStmt, Kind, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
@@ -301,10 +302,37 @@ impl Checker<'_> {
                 Ok(Range { step: call.args.first(), from_end: inner.reverse, reverse: false, ..inner })
             }
             other => {
-                let help = "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`";
+                let help = self.range_help(other);
                 Err(self.report_help(SourceRange::of(other), "a loop runs over a range of integers", help))
             }
         }
+    }
+
+    /// What to write instead of something that is no range; of Python's functions that range.
+    fn range_help(&self, expr: &Expr) -> Help {
+        if let Expr::Call(call) = expr
+            && let Expr::Path(path) = &*call.func
+            && let Some(name) = path.path.segments.last().map(|last| last.ident.to_string())
+            && matches!(name.as_str(), "range" | "static_range")
+        {
+            let given = call.args.iter().filter(|arg| !matches!(arg, Expr::Assign(_)));
+            let args: Vec<String> = given.map(|arg| self.source.operand(SourceRange::of(arg))).collect();
+            let range = match args.as_slice() {
+                [hi] => format!("0..{hi}"),
+                [lo, hi] => format!("{lo}..{hi}"),
+                [lo, hi, step] => format!("({lo}..{hi}).step_by({step})"),
+                _ => "(lo..hi).step_by(step)".to_string(),
+            };
+            let help = Help::write(SourceRange::of(expr), range);
+            return match name.as_str() {
+                "static_range" => help.and(", and `#[unroll]` in front of the loop: then its variable is a constexpr"),
+                _ if args.len() < call.args.len() => {
+                    help.and("; options are attributes of the loop: `#[stages(3)]`, `#[unroll(4)]`")
+                }
+                _ => help,
+            };
+        }
+        "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`".into()
     }
 
     /// lo, hi and step, of one integer dtype.

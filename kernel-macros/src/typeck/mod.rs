@@ -9,6 +9,7 @@ mod atomic;
 mod binary;
 mod block;
 mod call;
+mod choice;
 mod closure;
 mod composed;
 mod constant;
