@@ -4,8 +4,8 @@ use super::Binder;
 use super::unroll::copied_ops;
 use crate::ir::known::constant;
 use crate::ir::{
-    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MAX_STAGES, MemoryOp, Op,
-    OpId, Operation, RegionId, ShapeOp, Span, Unroll, ValueId,
+    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MAX_STAGES,
+    MemoryOp, Op, OpId, Operation, RegionId, ShapeOp, Span, Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -140,11 +140,8 @@ impl Binder<'_> {
     }
 
     fn no_hint(&mut self, name: &str, said: &Dim, most: u8, span: Span) -> bool {
-        let message = format!(
-            "`#[{name}({})]` takes a number from 1 to {most}{}",
-            self.show(said),
-            self.with_values(&[said])
-        );
+        let message =
+            format!("`#[{name}({})]` takes a number from 1 to {most}{}", self.show(said), self.with_values(&[said]));
         self.error(span, message, None);
         false
     }
