@@ -84,6 +84,20 @@ fn a_gather_whose_mask_bounds_it_is_decided_at_launch() {
     assert!(!holds(&bytes, &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 255, 0], grid: 1 }));
 }
 
+#[test]
+fn bits_that_a_shift_leaves_bound_an_index() {
+    let shifted = |count: u32| {
+        let shift = format!(
+            "%t: bool = const true\n  %m: bool[64] = splat %t\n  %s: u32 = const {count}\n  %ss: u32[64] = splat %s\n  \
+             %w: u32[64] = shr %13, %ss"
+        );
+        gather("u32", &shift).replace("add_ptr %21, %13", "add_ptr %21, %w")
+    };
+    assert!(holds(&shifted(26), &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 64, 0], grid: 1 }));
+    assert!(!holds(&shifted(26), &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 63, 0], grid: 1 }));
+    assert_eq!(classes(&shifted(2))[1], Class::Residual(Open::Above));
+}
+
 /// A row that wraps around: `x[(program_id(0) * 64 + arange(0, 64)) % n]`, or what else the offsets are.
 fn wrapped(offsets: &str) -> String {
     MASKED

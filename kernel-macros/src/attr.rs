@@ -106,6 +106,7 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
                     _ if name == "num_ctas" => {
                         errors.report_help(place, message, "leave it out: programs do not work in clusters")
                     }
+                    _ if let Some(help) = left_out(&name) => errors.report_help(place, message, help),
                     Some(close) => errors.report_help(place, message, format!("did you mean `{close}`?")),
                     None => errors.report(place, message),
                 };
@@ -114,6 +115,18 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
         seen.push(name);
     }
     attr
+}
+
+/// What to do without an argument of Triton's.
+fn left_out(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "do_not_specialize" | "do_not_specialize_on_alignment" => {
+            "leave it out: a kernel is compiled for integers that are 1, for multiples of 16 and for others, not for each value"
+        }
+        "enable_fp_fusion" => "write `contract = false`",
+        "noinline" => "leave it out: `#[device]` functions are always inlined, and nothing calls a kernel",
+        _ => return None,
+    })
 }
 
 fn keys() -> String {

@@ -49,6 +49,30 @@ pub fn check_signature(signature: &syn::Signature, errors: &mut Errors) {
     walk.finish(quote::ToTokens::to_token_stream(signature));
 }
 
+/// Attributes that rustc has for the code of a function, of which a function that is always inlined has none.
+const OF_CODE: [&str; 9] = [
+    "inline",
+    "cold",
+    "no_mangle",
+    "export_name",
+    "link_section",
+    "track_caller",
+    "target_feature",
+    "optimize",
+    "test",
+];
+
+/// Refuses the attributes in front of a `#[device]` function that would do nothing.
+pub fn check_function(attrs: &[Attribute], errors: &mut Errors) {
+    for attr in attrs {
+        if let Some(name) = OF_CODE.into_iter().find(|name| attr.path().is_ident(name)) {
+            let message = format!("`#[{name}]` does nothing for a `#[device]` function, which has no code of its own");
+            let help = "remove it: functions are always inlined where they are called";
+            errors.report_help(SourceRange::of_tokens(attr), message, help);
+        }
+    }
+}
+
 /// Refuses the attributes of a body that mean nothing where they stand. `inner` are those at its beginning.
 pub fn check_body(inner: &[Attribute], stmts: &[Stmt], tokens: TokenStream, errors: &mut Errors) {
     let mut walk = Walk { errors, visited: Vec::new() };
@@ -141,6 +165,12 @@ impl Walk<'_> {
                     None if name == "flatten" => {
                         "remove it; on a loop over tiles, `#[warp_specialize]` lets the next one begin early".into()
                     }
+                    None if name == "disable_licm" => {
+                        "remove it: what does not change is always computed in front of the loop".into()
+                    }
+                    None if name == "disallow_acc_multi_buffer" => {
+                        "remove it: the compiler decides how many accumulators a loop has".into()
+                    }
                     None => "loops take `#[stages(3)]`, `#[unroll]`, `#[unroll(4)]` and `#[warp_specialize]`".into(),
                 };
                 self.errors.report_help(place, format!("`#[{written}]` is not an attribute of loops"), help);
@@ -172,6 +202,9 @@ fn purpose(name: &str) -> &'static str {
         "stages" => "it belongs on a `for` loop, whose loads it starts that many iterations ahead",
         IN_PLACE => "it belongs on a `Ptr<T>` parameter of a kernel, which may be read from an output",
         "warp_specialize" => "it belongs on a `for` loop, whose iterations it lets overlap",
+        "do_not_specialize" => {
+            "remove it: a kernel is compiled for integers that are 1, for multiples of 16 and for others"
+        }
         _ => "remove it",
     }
 }

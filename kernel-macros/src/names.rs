@@ -53,6 +53,14 @@ pub fn dtype_of_other_languages(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Why an 8-bit float of other GPUs is left out, if that is what the name means.
+pub fn foreign_float8(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches("float8_").trim_start_matches("float8").trim_start_matches("f8");
+    let name = name.trim_start_matches("fp8");
+    let foreign = ["e4b15", "e4b8", "e5b16", "e4m3b15", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz"];
+    foreign.contains(&name).then_some("8-bit floats that only older or other GPUs compute with are left out")
+}
+
 /// Edit distance in which a swap of neighbours counts once (optimal string alignment), ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().flat_map(char::to_lowercase).collect();

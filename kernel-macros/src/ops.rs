@@ -350,7 +350,7 @@ const OPERATIONS: &[Row] = &[
     row("is_infinite", Call::Composed(Composed::IsInfinite), X),
     row("is_finite", Call::Composed(Composed::IsFinite), X),
     row("select", Call::Select, &["condition", "a", "b"]).function(),
-    row("clamp", Call::Composed(Composed::Clamp), &["x", "lo", "hi"]),
+    row("clamp", Call::Composed(Composed::Clamp), &["x", "lo", "hi"]).options(&["propagate_nan"]),
     row("fma", Call::Fma, &["a", "b", "c"]),
     row("to", Call::To, X).turbofish(Turbofish::Required),
     row("bitcast", Call::Bitcast, X).turbofish(Turbofish::Required),

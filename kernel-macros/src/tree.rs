@@ -186,14 +186,32 @@ pub struct ForStmt {
 }
 
 /// Attributes of a loop.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoopHints {
     /// `#[unroll]`, `#[unroll(4)]`
     pub unroll: Unroll,
-    /// `#[stages(n)]`; 0 if not given.
+    /// `#[unroll(U)]`
+    pub unroll_by: Option<Dim>,
+    /// `#[stages(3)]`; 0 if not given.
     pub stages: u8,
+    /// `#[stages(S)]`
+    pub stages_by: Option<Dim>,
     /// `#[warp_specialize]`
     pub warp_specialize: bool,
+}
+
+impl Default for LoopHints {
+    fn default() -> LoopHints {
+        LoopHints { unroll: Unroll::Auto, unroll_by: None, stages: 0, stages_by: None, warp_specialize: false }
+    }
+}
+
+impl LoopHints {
+    /// Whether they say anything.
+    pub fn any(&self) -> bool {
+        let LoopHints { unroll, unroll_by, stages, stages_by, warp_specialize } = self;
+        *unroll != Unroll::Auto || *stages > 0 || *warp_specialize || unroll_by.is_some() || stages_by.is_some()
+    }
 }
 
 /// `while condition { body }`, or `loop { body }`.

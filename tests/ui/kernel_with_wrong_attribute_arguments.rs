@@ -26,4 +26,7 @@ fn unknown() {}
 #[kernel(num_ctas = 2, maxnreg = 64)]
 fn of_triton() {}
 
+#[kernel(enable_fp_fusion = false, do_not_specialize = n, noinline)]
+fn of_its_decorator() {}
+
 fn main() {}

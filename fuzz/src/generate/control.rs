@@ -73,7 +73,17 @@ pub fn attributes(w: &mut Writer, bounds: &Bounds) -> ControlOp {
         (true, Feature::For),
     ];
     noted.into_iter().filter(|(there, _)| *there).for_each(|(_, feature)| w.has(feature));
-    ControlOp::For { reverse, unroll, counter: None, stages, warp_specialize, runs: false, no_wrap: false }
+    ControlOp::For {
+        reverse,
+        unroll,
+        counter: None,
+        stages,
+        warp_specialize,
+        runs: false,
+        no_wrap: false,
+        unroll_by: None,
+        stages_by: None,
+    }
 }
 
 /// How a carried value changes from trip to trip.

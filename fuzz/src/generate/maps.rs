@@ -88,6 +88,8 @@ fn ways(w: &mut Writer) -> Option<()> {
             warp_specialize: false,
             runs: false,
             no_wrap: false,
+            unroll_by: None,
+            stages_by: None,
         };
         let hash = w.raw(attributes, &[zero, trips, one, args[1]], &[body])?[0];
         w.know(hash, Fact::any(DType::I32));

@@ -27,7 +27,7 @@ struct Elements<'ctx> {
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn print(&mut self, operation: &Operation, text: &str) -> Result<()> {
         let Ok(pieces) = format::pieces(text) else { return Err(self.malformed(operation)) };
-        let values = &operation.operands;
+        let (values, digits) = (&operation.operands, format::values(&pieces));
         let layout = values.first().and_then(|&first| self.layout(first));
         let owner = self.owner(layout);
         let elements = self.elements_of(values.first().copied());
@@ -49,8 +49,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             for (thread, &own) in elements.thread.iter().zip(own) {
                 arguments.push(self.ir.xor(*thread, self.ir.i32(own as i32)).into());
             }
-            for (&value, &dtype) in values.iter().zip(&dtypes) {
-                arguments.push(self.ir.argument(self.registers(value)[*register], dtype));
+            for ((&value, &dtype), &digits) in values.iter().zip(&dtypes).zip(&digits) {
+                arguments.push(self.ir.argument(self.registers(value)[*register], dtype, digits));
             }
             self.ir.print(format, record, &arguments);
         }
@@ -100,6 +100,8 @@ fn c_format(pieces: &[Piece], rank: usize, dtypes: &[DType]) -> String {
 
 fn conversion(dtype: DType, digits: Digits) -> String {
     match (dtype.is_float(), dtype.bits(), dtype.is_signed_int()) {
+        (false, 64, _) if digits == Digits::Hex => "%llx".to_string(),
+        (false, ..) if digits == Digits::Hex => "%x".to_string(),
         (true, bits, _) => format!("%.{}g", digits.count(bits)),
         (false, 1..=8, _) if dtype == DType::Bool => "%s".to_string(),
         (false, 64, true) => "%lld".to_string(),
@@ -141,7 +143,7 @@ impl<'ctx> Ir<'ctx> {
     }
 
     /// A value as C passes it: floats as `double`, integers as `int` at least.
-    fn argument(&self, value: Value<'ctx>, dtype: DType) -> Value<'ctx> {
+    fn argument(&self, value: Value<'ctx>, dtype: DType, digits: Digits) -> Value<'ctx> {
         if dtype == DType::Bool {
             return self.select(self.int(value), self.word("true").into(), self.word("false").into());
         }
@@ -151,7 +153,9 @@ impl<'ctx> Ir<'ctx> {
             return self.select(self.fcmp(FloatPredicate::UNO, wide, wide), nan.into(), wide.into());
         }
         let bits = dtype.bits().max(32);
-        self.resize(self.int(value), self.int_type(bits), dtype.is_signed_int()).into()
+        // Hexadecimal digits of narrow integers are those of their own bits.
+        let signed = dtype.is_signed_int() && digits != Digits::Hex;
+        self.resize(self.int(value), self.int_type(bits), signed).into()
     }
 
     /// Fills the record and calls `vprintf`.

@@ -66,6 +66,9 @@ fn shown(value: Bits, dtype: DType, digits: Digits) -> String {
     if dtype == DType::Bool {
         return value.to_bool().to_string();
     }
+    if digits == Digits::Hex {
+        return format!("{:x}", value.to_raw(dtype.bytes() as usize));
+    }
     if !dtype.is_float() {
         return value.to_int(dtype).to_string();
     }

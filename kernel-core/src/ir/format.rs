@@ -3,23 +3,26 @@
 //! ```text
 //! {}      a float with six significant digits, as C's `%g`; anything else as Rust has it
 //! {:?}    a float with enough digits to tell it from all others of its dtype
+//! {:x}    the bits of an integer in hexadecimal digits, as Rust has them
 //! {{ }}   a brace
 //! ```
 
-/// How many digits a float is printed with.
+/// How a value is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Digits {
-    /// Six significant ones.
+    /// A float with six significant digits.
     Six,
-    /// As many as tell it from its neighbours.
+    /// A float with as many as tell it from its neighbours.
     All,
+    /// An integer in hexadecimal digits.
+    Hex,
 }
 
 impl Digits {
     /// The number of significant digits of a float with so many bits. Nine tell all f32 apart, seventeen all f64.
     pub fn count(self, bits: u32) -> usize {
         match self {
-            Digits::Six => 6,
+            Digits::Six | Digits::Hex => 6,
             Digits::All if bits <= 32 => 9,
             Digits::All => 17,
         }
@@ -53,7 +56,7 @@ impl FormatError {
     pub fn explain(self) -> (&'static str, &'static str) {
         match self {
             FormatError::Placeholder => {
-                ("only `{}` and `{:?}` stand for values here", "write `{}` and the value behind the text")
+                ("only `{}`, `{:?}` and `{:x}` stand for values here", "write `{}` and the value behind the text")
             }
             FormatError::Unmatched => ("unmatched `}` in a text to print", "for a brace write `}}`"),
             FormatError::Open => ("unmatched `{` in a text to print", "for a brace write `{{`"),
@@ -81,6 +84,7 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, FormatError> {
                 let digits = match inside {
                     "" => Digits::Six,
                     ":?" => Digits::All,
+                    ":x" => Digits::Hex,
                     _ => return Err(FormatError::Placeholder),
                 };
                 if !plain.is_empty() {
@@ -104,9 +108,13 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, FormatError> {
     Ok(pieces)
 }
 
-/// How many values a text has places for.
-pub fn values(pieces: &[Piece]) -> usize {
-    pieces.iter().filter(|piece| matches!(piece, Piece::Value(_))).count()
+/// How each value that a text has a place for is printed.
+pub fn values(pieces: &[Piece]) -> Vec<Digits> {
+    let digits = |piece: &Piece| match piece {
+        Piece::Value(digits) => Some(*digits),
+        Piece::Text(_) => None,
+    };
+    pieces.iter().filter_map(digits).collect()
 }
 
 /// A float with so many significant digits, as C's `%g` prints it; of a number that is none, the sign is left out.
@@ -164,11 +172,12 @@ mod tests {
     #[test]
     fn texts_have_pieces() {
         let text = |text: &str| Piece::Text(text.to_string());
-        let expected = vec![text("a {x} "), Piece::Value(Digits::Six), text("%"), Piece::Value(Digits::All)];
-        assert_eq!(pieces("a {{x}} {}%{:?}"), Ok(expected));
+        let values = [Digits::Six, Digits::All, Digits::Hex].map(Piece::Value);
+        let expected = [text("a {x} "), values[0].clone(), text("%"), values[1].clone(), values[2].clone()];
+        assert_eq!(pieces("a {{x}} {}%{:?}{:x}"), Ok(expected.to_vec()));
         for (wrong, error) in [
             ("{x}", FormatError::Placeholder),
-            ("{:x}", FormatError::Placeholder),
+            ("{:#x}", FormatError::Placeholder),
             ("}", FormatError::Unmatched),
             ("a {", FormatError::Open),
             ("a\nb", FormatError::Control),

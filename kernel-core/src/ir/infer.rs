@@ -349,9 +349,13 @@ fn map(func: &Func, ptx: Option<&InlinePtx>, tys: &[&Ty], region: RegionId) -> R
 
 fn print(text: &str, tys: &[&Ty]) -> Result<()> {
     let pieces = format::pieces(text).map_err(|error| TypeError { message: error.explain().0.to_string() })?;
-    ensure(format::values(&pieces) == tys.len(), "the text has places for another number of values")?;
+    let digits = format::values(&pieces);
+    ensure(digits.len() == tys.len(), "the text has places for another number of values")?;
     ensure(tys.iter().all(|ty| ty.shape == tys[0].shape), "values that are printed together have one shape")?;
-    tys.iter().try_for_each(|ty| data(ty).map(|_| ()))
+    tys.iter().zip(digits).try_for_each(|(ty, digits)| {
+        let float = matches!(data(ty)?, Dt::Known(dtype) if !dtype.is_int());
+        ensure(!float || digits != format::Digits::Hex, "hexadecimal digits are those of integers")
+    })
 }
 
 fn drop_axis(ty: &Ty, axis: u8) -> Ty {

@@ -310,7 +310,19 @@ pub enum Unroll {
 impl Unroll {
     /// The most copies of a body in one trip.
     pub const MOST: u8 = 64;
+
+    /// That many copies per trip; nothing if there are never as many.
+    pub fn joining(copies: i64) -> Option<Unroll> {
+        match u8::try_from(copies) {
+            Ok(1) => Some(Unroll::Never),
+            Ok(copies @ 2..=Unroll::MOST) => Some(Unroll::By(copies)),
+            Ok(_) | Err(_) => None,
+        }
+    }
 }
+
+/// The most iterations that `#[stages(16)]` lets be under way.
+pub const MAX_STAGES: u8 = 16;
 
 name_enum! {
     /// The proxies between which a fence orders accesses to shared memory.

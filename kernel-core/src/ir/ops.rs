@@ -245,12 +245,13 @@ op_group! {
     /// `(lo, hi, step, carried...)`, one region `(i, carried...)` that yields the next carried values:
     /// runs for `i = lo, lo + step, ..` while `i < hi`, without wrapping; never if `step <= 0`.
     /// `reverse` runs through the same values of `i` backwards. Binding unrolls loops with `unroll = full`; in their
-    /// bodies the constexpr `counter` is `i`. With `unroll = 4` the code generator repeats the body as often per trip. What the host has found before the launch:
+    /// bodies the constexpr `counter` is `i`. With `unroll = 4` the code generator repeats the body as often per trip.
+    /// What constexprs say of either is `unroll_by` and `stages_by` until binding puts the number into `unroll` and `stages`. What the host has found before the launch:
     /// `runs` says that it runs at least once, `no_wrap` that integer sums, differences and products of its body do not
     /// wrap where offsets of its accesses are made of them, in lanes that the masks of these admit.
     For = "for" @ ALL (lo: One, hi: One, step: One, carried: Many) -> Many,
         Yielded, Control, Alone, Loop(1), []
-        { reverse: bool, unroll: Unroll, counter: Option<ConstId>, stages: u8, warp_specialize: bool, runs: bool, no_wrap: bool };
+        { reverse: bool, unroll: Unroll, counter: Option<ConstId>, stages: u8, warp_specialize: bool, runs: bool, no_wrap: bool, unroll_by: Option<Dim>, stages_by: Option<Dim> };
     /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the
     /// first yields true.
     While = "while" @ ALL (carried: Many) -> Many,

@@ -240,6 +240,15 @@ impl Binds for Dim {
     }
 }
 
+impl Binds for Option<Dim> {
+    fn map(&self, map: &mut impl AttrMap) -> Option<Option<Dim>> {
+        match self {
+            Some(dim) => map.dim(dim).map(Some),
+            None => Some(None),
+        }
+    }
+}
+
 impl Binds for Vec<Dim> {
     fn map(&self, map: &mut impl AttrMap) -> Option<Vec<Dim>> {
         map.shape(self)

@@ -1,5 +1,7 @@
 //! Bounds of errors.
 
+use std::fmt;
+
 /// Below -104 and above 88.8 the exponentials of f32 are 0 and ∞.
 const LARGEST_EXPONENT: f64 = 104.0;
 
@@ -37,5 +39,20 @@ impl Ulps {
     /// Whether the bound at an argument is in units of the largest term rather than of the result.
     pub const fn counts_terms(self, x: f64) -> bool {
         x < self.terms_below && x > f64::NEG_INFINITY
+    }
+}
+
+/// `2 + 1.25·|x|`
+impl fmt::Display for Ulps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.always)?;
+        if self.per_unit > 0.0 {
+            write!(f, " + {}·|x|", self.per_unit)?;
+        }
+        if self.terms_below > f64::NEG_INFINITY {
+            let below = self.terms_below;
+            write!(f, "; below {below} of the largest of f(x), f(-x) and 1")?;
+        }
+        Ok(())
     }
 }

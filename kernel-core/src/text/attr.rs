@@ -204,6 +204,22 @@ impl Attr for Dim {
     }
 }
 
+/// What is not there is left out.
+impl Attr for Option<Dim> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        let Some(dim) = self else { return };
+        dims::print(printer.out, printer.func, dim);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Option<Dim>, ParseError> {
+        dims::parse(parser.lexer, parser.func).map(Some)
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<Option<Dim>> {
+        Some(None)
+    }
+}
+
 impl Attr for Vec<Dim> {
     fn print(&self, printer: &mut AttrPrinter<'_>) {
         dims::print_shape(printer.out, printer.func, self);

@@ -232,6 +232,13 @@ impl Checker<'_, '_> {
         {
             self.errors.push(span, format!("`{name}`: nothing is known of the launches of a generic kernel"));
         }
+        if let Op::Control(ControlOp::For { unroll, stages, unroll_by, stages_by, .. }) = &operation.op {
+            let twice = (unroll_by.is_some() && *unroll != Unroll::Auto) || (stages_by.is_some() && *stages != 0);
+            if twice || (!self.generic() && (unroll_by.is_some() || stages_by.is_some())) {
+                let what = "what a constexpr says of a loop, binding puts in its place";
+                self.errors.push(span, format!("`{name}`: {what}"));
+            }
+        }
         if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
             self.literal(*value, *dtype, span);
         }

@@ -338,6 +338,8 @@ impl Generator<'_> {
             warp_specialize: false,
             runs: false,
             no_wrap: false,
+            unroll_by: None,
+            stages_by: None,
         };
         self.op(op, &operands, &[region]);
     }

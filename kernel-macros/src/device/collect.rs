@@ -22,8 +22,21 @@ use crate::source_range::bare;
 use crate::{ops, spellings};
 
 /// Names that are spelled out for methods, but that functions of one's own usually have.
-const FREE: [&str; 11] =
-    ["relu", "silu", "swish", "gelu", "mean", "add", "sub", "mul", "remainder", "condition", "swizzle2d"];
+const FREE: [&str; 13] = [
+    "relu",
+    "silu",
+    "swish",
+    "gelu",
+    "square",
+    "half",
+    "mean",
+    "add",
+    "sub",
+    "mul",
+    "remainder",
+    "condition",
+    "swizzle2d",
+];
 
 /// Where paths lead that people write from habit.
 const FOREIGN: [&str; 12] =
@@ -226,7 +239,8 @@ impl Calls {
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
         let (first, last) = (first.ident.to_string(), last.ident.to_string());
         let capital = |name: &str| name.starts_with(char::is_uppercase);
-        let dtype = DType::from_name(&first).is_some() || dtype_of_other_languages(&first).is_some();
+        let dtype = DType::from_name(&first).is_some()
+            || (dtype_of_other_languages(&first).is_some() && !FREE.contains(&first.as_str()));
         let typed = path.segments.iter().any(|segment| capital(&segment.ident.to_string()));
         if dtype || typed {
             return false;

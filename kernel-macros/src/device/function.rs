@@ -172,7 +172,19 @@ pub fn value_type(ty: &Type, what: &str, errors: &mut Errors) -> Option<Type> {
             errors.report_help(place, format!("a {what} cannot be `{last}`"), help);
             None
         }
-        "TensorDesc" | "TensorDescMut" | "Const" => {
+        "TensorDesc" | "TensorDescMut" if what == "parameter" => {
+            let help = "take a closure that reads it, `a: impl Fn(i32, i32) -> Tile<f32, { [M, N] }>`, and pass \
+                        `|i, j| a.load([i, j])`; or take the block";
+            errors.report_help(place, format!("a {what} cannot be a `{last}`"), help);
+            None
+        }
+        "Option" if what == "parameter" => {
+            let help = "let the kernel decide, `if let Some(b) = b { .. }`, and pass what it holds, or pass a closure: \
+                        `|x| if let Some(b) = b { x + load(b) } else { x }`";
+            errors.report_help(place, format!("a {what} cannot be an `{last}`"), help);
+            None
+        }
+        "TensorDesc" | "TensorDescMut" | "Const" | "Option" => {
             let help = "pass what the kernel makes of it: a tile, a pointer or a scalar";
             errors.report_help(place, format!("a {what} cannot be a `{last}`"), help);
             None

@@ -38,7 +38,7 @@ use crate::signature::KernelItem;
 use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
-use crate::{expand, guard, launcher, lints, parse_errors, typeck};
+use crate::{attributes, expand, guard, launcher, lints, parse_errors, typeck};
 
 /// Functions that a body calls, with their bundles.
 pub type Found = Vec<(Path, TokenStream)>;
@@ -280,6 +280,7 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
         let message = format!("`{name}` is an operation, which a function cannot be called");
         errors.report_help(SourceRange::at(read.sig.ident.span()), message, "give it another name");
     }
+    attributes::check_function(&read.attrs, errors);
     let (attrs, vis, sig) = (read.attrs.clone(), read.vis.clone(), read.sig.clone());
     let krate = krate(&attr);
     let exported = export::function(&vis, &sig.ident, &krate);
@@ -399,7 +400,11 @@ fn arguments(attr: &TokenStream, errors: &mut Errors) -> Arguments {
         Ok(())
     };
     if let Err(error) = parse.parse2(attr.clone()) {
-        let help = "launch options belong to `#[kernel]`";
+        let noinline = attr.clone().into_iter().any(|token| token.to_string() == "noinline");
+        let help = match noinline {
+            true => "functions are always inlined, so that a kernel in pieces is as fast as one in one piece",
+            false => "launch options belong to `#[kernel]`",
+        };
         let message = "`#[device]` takes `crate = path` and, on a struct, `methods` at most";
         errors.report_help(SourceRange::at(error.span()), message, help);
     }

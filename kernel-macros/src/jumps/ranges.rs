@@ -154,9 +154,7 @@ impl Pass<'_> {
             Dt::Known(dtype) if dtype.bits() <= 32 => self.widened(stmt, dt, DType::I64.into(), out),
             Dt::Known(_) => self.distances(stmt, dt, out),
             Dt::Param(_) => {
-                let hints = stmt.hints;
-                let asked = hints.unroll != Unroll::Auto || hints.stages > 0 || hints.warp_specialize;
-                if asked && self.errors.is_empty() {
+                if stmt.hints.any() && self.errors.is_empty() {
                     let message = "attributes do not apply to a loop over `..=` whose dtype is a parameter";
                     self.errors.report_help(stmt.place, message, "write `lo..hi + 1`, or remove the attribute");
                 }

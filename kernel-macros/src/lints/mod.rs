@@ -224,6 +224,11 @@ impl Writer {
             Expr::ForLoop(stmt) => {
                 let mut bounds = Vec::new();
                 self.uses(&stmt.expr, &mut bounds);
+                for attr in
+                    stmt.attrs.iter().filter(|attr| attr.path().is_ident("stages") || attr.path().is_ident("unroll"))
+                {
+                    attr.parse_args::<Expr>().iter().for_each(|number| self.uses(number, &mut bounds));
+                }
                 let (pat, body) = self.scoped(|w| {
                     let (pat, _) = w.pattern(&stmt.pat);
                     (pat, w.block(&stmt.body, false))

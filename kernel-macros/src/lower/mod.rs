@@ -447,7 +447,7 @@ impl Lower<'_> {
             l.effect(ControlOp::Yield, &yields, &[], stmt.place)
         })?;
         self.variables = before;
-        let hints = stmt.hints;
+        let hints = stmt.hints.clone();
         let op = ControlOp::For {
             reverse: stmt.reverse,
             unroll: hints.unroll,
@@ -456,6 +456,8 @@ impl Lower<'_> {
             warp_specialize: hints.warp_specialize,
             runs: false,
             no_wrap: false,
+            unroll_by: hints.unroll_by,
+            stages_by: hints.stages_by,
         };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;
         self.set(&vars, &results);

@@ -374,7 +374,7 @@ pub fn braced(argument: &GenericArgument) -> Option<&syn::Expr> {
 }
 
 /// The last segment of a type that is a path with generic arguments.
-fn generic_name(ty: &Type) -> Option<String> {
+pub fn generic_name(ty: &Type) -> Option<String> {
     match strip(ty) {
         Type::Path(path) if path.qself.is_none() => {
             let last = path.path.segments.last()?;

@@ -7,7 +7,7 @@ use syn::{FnArg, GenericArgument, Pat, PathArguments, Type};
 use super::{KernelParam, ParamTy, Passing, Signature, braced, generic_name, strip, type_name};
 use crate::error::{Checked, Errors};
 use crate::help::Help;
-use crate::names::{closest, dtype_of_other_languages};
+use crate::names::{closest, dtype_of_other_languages, foreign_float8};
 use crate::source_range::SourceRange;
 
 /// Reads a parameter.
@@ -188,6 +188,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
             let inner = type_name(&pointer.elem).unwrap_or_else(|| "T".into());
             return refuse(errors, Help::write(place, format!("{name}<{inner}>")));
         }
+        Type::Tuple(_) => {
+            return refuse(errors, "give each part of the tuple a name: the caller passes them one by one".into());
+        }
         _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".into()),
     };
     let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".into()) };
@@ -243,7 +246,11 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         }
         let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
-            Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
+            Some(_) => {
+                "a pointer points to a dtype, `Ptr<f32>`, and keeps its buffer: for several buffers pass one, and \
+                        offsets into it"
+                    .to_string()
+            }
             None => format!("for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it; {STRUCTS}"),
         };
         return Err(errors.report_help(SourceRange::of_type(ty), message, help));
@@ -252,6 +259,9 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         let message = "a parameter has a dtype, or a dtype parameter of its own";
         let help = "declare one, `fn name<T: Num, A: Num>(..)`, and let the caller pass what fits";
         return Err(errors.report_help(SourceRange::of_type(ty), message, help));
+    }
+    if let Some(message) = foreign_float8(&name) {
+        return Err(errors.report_help(SourceRange::of_type(ty), message, "8-bit floats are `f8e4m3` and `f8e5m2`"));
     }
     let names = DType::ALL.map(DType::name);
     let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));

@@ -1,5 +1,6 @@
 //! The language reference agrees with the language.
 
+use kernel_core::math::{BinaryMathFn, FloatIntFn, FunctionRow, MathFn};
 use quote::ToTokens;
 
 use super::support::expand;
@@ -44,7 +45,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 20);
+    assert_eq!(kernels, 21);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.
@@ -78,4 +79,32 @@ fn the_list_of_operations_is_complete() {
     let mut rows: Vec<(String, bool)> = ops::rows().map(|row| (row.name.to_string(), row.method)).collect();
     rows.sort();
     assert_eq!(listed(), rows);
+}
+
+/// The table of errors, as the rows of the functions have it.
+fn errors() -> String {
+    let line = |row: &FunctionRow, args: &str| {
+        let cell = |bound: String| bound.replace('|', "\\|");
+        let FunctionRow { name, single, double, .. } = row;
+        format!("| `{name}({args})` | {} | {} |\n", cell(single.to_string()), cell(double.to_string()))
+    };
+    let unary = MathFn::ALL.iter().map(|function| line(function.row(), "x"));
+    let binary = BinaryMathFn::ALL
+        .iter()
+        .map(|function| line(function.row(), if matches!(function, BinaryMathFn::Atan2) { "y, x" } else { "x, y" }));
+    unary.chain(binary).chain(FloatIntFn::ALL.iter().map(|function| line(function.row(), "x, n"))).collect()
+}
+
+#[test]
+fn the_bounds_of_errors_are_those_of_the_functions() {
+    let head = "| function | `f32` | `f64` |\n|---|---|---|\n";
+    let (before, rest) = LANGUAGE.split_once(head).unwrap_or_else(|| panic!("no table of errors"));
+    let (table, after) = rest.split_once("\n## ").unwrap_or_else(|| panic!("no end of the table"));
+    if std::env::var_os("TILEWRIGHT_BLESS").is_some() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/language.md");
+        let text = format!("{before}{head}{}\n## {after}", errors());
+        std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        return;
+    }
+    assert_eq!(table, errors(), "write the table anew with TILEWRIGHT_BLESS=1");
 }

@@ -7,8 +7,8 @@ use super::record::Record;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
-use crate::names::{closest, dtype_of_other_languages};
-use crate::signature::{braced, strip, type_name};
+use crate::names::{closest, dtype_of_other_languages, foreign_float8};
+use crate::signature::{braced, generic_name, strip, type_name};
 use crate::source_range::SourceRange;
 use crate::types::{DtRef, VElem, VTy};
 
@@ -100,6 +100,15 @@ impl Checker<'_> {
             let message = format!("`{name}` is only the type of constexprs, because its width depends on the host");
             return Err(self.report_help(place, message, help));
         }
+        if matches!(generic_name(ty).as_deref(), Some("Ptr" | "PtrMut")) {
+            let message = "no value becomes a pointer: a pointer keeps its buffer, whose length bounds what it reaches";
+            let help = "pass one buffer, and offsets into it: `load(x + offsets)`; for bits of another dtype, \
+                        `bitcast::<f32>(load(x))` of a `Ptr<u32>`";
+            return Err(self.report_help(place, message, help));
+        }
+        if let Some(message) = foreign_float8(&name) {
+            return Err(self.report_help(place, message, "8-bit floats are `f8e4m3` and `f8e5m2`"));
+        }
         let message = "this is not a dtype";
         if let Some(ours) = dtype_of_other_languages(&name) {
             return Err(self.report_help(place, message, Help::write(place, ours)));
@@ -153,7 +162,9 @@ impl Checker<'_> {
                     VElem::Ptr(param) if self.func.param(param).kind == wanted => Ok(Val::One(operand)),
                     VElem::Ptr(_) | VElem::Data(_) => {
                         let message = format!("{says} a pointer of another type; this is {}", self.show(operand));
-                        Err(self.report(operand.place, message))
+                        let help = "a pointer keeps its buffer and its dtype: convert what it points to, \
+                                    `load(x) as f32`, or its bits, `bitcast::<f32>(load(x))`";
+                        Err(self.report_help(operand.place, message, help))
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
 
-use kernel_core::ir::Dt;
+use kernel_core::ir::{Dim, Dt};
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
@@ -138,18 +138,25 @@ impl Checker<'_> {
         let Split { positional, named, mut wrong } = self.split_args(row, exprs);
         let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
         if wrong.is_none()
+            && let Some(reported) = self.option_without_value(&args)
+        {
+            return Err(reported);
+        }
+        if wrong.is_none()
             && turbofish.is_none()
             && let Some(reported) = self.positional_dtype(&args, exprs)
         {
             return Err(reported);
         }
-        args.dtype = match self.turbofish(row, turbofish, place) {
-            Ok(dtype) => dtype,
-            Err(reported) => {
-                wrong = Some(reported);
-                None
-            }
-        };
+        if wrong.is_none() {
+            args.dtype = match self.turbofish(row, turbofish, place) {
+                Ok(dtype) => dtype,
+                Err(reported) => {
+                    wrong = Some(reported);
+                    None
+                }
+            };
+        }
         if let Some(reported) = wrong {
             self.check_values(exprs);
             return Err(reported);
@@ -177,6 +184,26 @@ impl Checker<'_> {
             return Err(reported);
         }
         Ok(args)
+    }
+
+    /// `sort(x, descending)`: the name alone is no argument.
+    fn option_without_value(&mut self, args: &Args<'_>) -> Option<Reported> {
+        let given = args.positional.len() + usize::from(args.receiver.is_some());
+        let extra = args.positional.last().copied().filter(|_| given > args.row.params.len())?;
+        let Expr::Path(path) = bare(extra) else { return None };
+        let name = path.path.get_ident()?.to_string();
+        if !args.row.options.contains(&name.as_str()) || args.row.last == Some(&name) || self.lookup(&name).is_some() {
+            return None;
+        }
+        let value = if matches!(name.as_str(), "axis") { "0" } else { "true" };
+        let at = SourceRange::of(extra);
+        let help = match name.as_str() {
+            "axis" | "mask" | "other" | "acc" | "cache" | "eviction" | "order" | "scope" => {
+                format!("write `{name} = ..`").into()
+            }
+            _ => Help::write(at, format!("{name} = {value}")),
+        };
+        Some(self.report_help(at, format!("`{name}` is written with its value"), help))
     }
 
     /// `x.to(f16)`, `full([N], 0.0, f32)`: the dtype is no argument here.
@@ -210,7 +237,13 @@ impl Checker<'_> {
             // What stands for a name, a shape or a closure means nothing outside of its call.
             let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
             let text = matches!(bare(value), Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
-            if !named && !text && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
+            let dtype = match bare(value) {
+                Expr::Path(path) => {
+                    path.path.get_ident().is_some_and(|name| self.dtype_by_name(&name.to_string()).is_some())
+                }
+                _ => false,
+            };
+            if !named && !text && !dtype && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
                 let _ = self.nested(super::Context::Branch, |c| c.expr(value));
             }
         }
@@ -247,6 +280,12 @@ impl Checker<'_> {
         let at = SourceRange::of_tokens(generics);
         if row.turbofish == Turbofish::None {
             let message = format!("`{}` takes no generic arguments", row.name);
+            if row.call == Call::Arange
+                && let Some(dtype) = generics.args.first().and_then(|arg| self.source.text(SourceRange::of_tokens(arg)))
+            {
+                let help = format!("its numbers are `i32`: write `arange(lo, hi) as {dtype}`");
+                return Err(self.report_help(at, message, help));
+            }
             return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
         }
         let mut generics = generics.args.iter();
@@ -291,11 +330,6 @@ impl Checker<'_> {
         self.operand(expr).map(Some)
     }
 
-    /// A named argument that is `true` or `false`.
-    pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
-        args.named(name).map_or(Ok(false), |expr| self.truth_literal(expr, name))
-    }
-
     /// `true` or `false`
     pub(super) fn truth_literal(&mut self, expr: &Expr, name: &str) -> Checked<bool> {
         match bare(expr) {
@@ -319,9 +353,34 @@ impl Checker<'_> {
         value.ok_or_else(|| self.report(SourceRange::of(expr), format!("{what} is an integer literal")))
     }
 
+    /// Whether an expression is an integer literal, perhaps negative.
+    pub(super) fn is_number(&self, expr: &Expr) -> bool {
+        match bare(expr) {
+            Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => true,
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => self.is_number(&unary.expr),
+            _ => false,
+        }
+    }
+
+    /// The number of an axis: a literal, or a constexpr that is one here.
+    fn axis_number(&mut self, expr: &Expr) -> Checked<i64> {
+        if self.is_number(expr) {
+            return self.literal_int(expr, "an axis");
+        }
+        if let Some(named) = self.axis_constexpr(expr)? {
+            let message = "this axis decides the shape of the result, which must be known before the constexprs are";
+            let source = self.source(named);
+            let help = format!("write a literal, in the branches of an `if {source} == 0 {{ .. }} else {{ .. }}`");
+            return Err(self.report_help(named.place, message, help));
+        }
+        let (operand, _) = self.nested(super::Context::Branch, |c| c.operand(expr));
+        let number = self.node(operand?.node).dim.as_ref().and_then(Dim::as_const);
+        number.ok_or_else(|| self.report(SourceRange::of(expr), "an axis is an integer literal or a constexpr"))
+    }
+
     /// An axis of a tile, counted from the end if negative.
     pub(super) fn axis(&mut self, expr: &Expr, rank: usize, what: &str) -> Checked<u8> {
-        let value = self.literal_int(expr, "an axis")?;
+        let value = self.axis_number(expr)?;
         let rank = rank as i64;
         let index = if value < 0 { value + rank } else { value };
         if (0..rank).contains(&index) {
@@ -356,6 +415,8 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "out_dtype" if takes("a_format") => "sums are `f32`: write `dot_scaled(..) as f16`",
         "out_dtype" if takes("out") => "write `out = f16`",
         "dim" if takes("axis") => "write `axis = ..`",
+        "keep_dims" if row.call == Call::Softmax => "leave it out: the result has the shape of the operand",
+        "bitcast" if row.call == Call::To => "write `bitcast::<f32>(x)`",
         "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
         "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
         "dtype" => "convert the operand or the result: `x as f32`",
@@ -363,7 +424,7 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "can_reorder" => "leave it out: elements keep their order",
         "return_indices_tie_break_left" | "tie_break_left" => "leave it out: of equal values the first one counts",
         "ieee_rounding" => "`div_rn(a, b)` is rounded correctly, and `a / b` within 2 ulp",
-        "fp_downcast_rounding" => "leave it out: conversions round to the nearest, halves to even",
+        "fp_downcast_rounding" | "rounding" => "leave it out: conversions round to the nearest, halves to even",
         "sanitize_overflow" => "`overflowing_add(a, b)` says whether a sum has wrapped",
         "pack" => "leave it out: instructions of neighbours are joined without it",
         "is_pure" if takes("pure") => "write `pure = true`",

@@ -73,7 +73,8 @@ impl Checker<'_> {
         let start = SourceRange::of(leftmost).start;
         // What this chain as a whole is compared with.
         let compared = self.compared.take();
-        let dtypes = spine.last().and_then(|binary| self.dtype_comparison(binary));
+        let dtypes =
+            spine.last().and_then(|binary| self.option_comparison(binary).or_else(|| self.dtype_comparison(binary)));
         let mut left = match dtypes {
             Some(is) => {
                 spine.pop();

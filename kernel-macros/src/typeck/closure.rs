@@ -55,26 +55,30 @@ impl Checker<'_> {
             }
         };
         self.one_shape(inputs, &what)?;
-        let mut outcome = Ok(());
-        let combine = |c: &mut Self, a: Vec<NodeId>, b: Vec<NodeId>| match c.closure(closure, &a, &b, tuple, &what) {
-            Ok(values) => values,
-            Err(reported) => {
-                outcome = Err(reported);
-                a
-            }
+        let combined = |c: &mut Self, inputs: &[Operand], fold: Fold, axis: u8| {
+            let mut outcome = Ok(());
+            let nodes = c.combination(inputs, fold, axis, place, |c, a, b| {
+                c.closure(closure, &a, &b, tuple, &what).unwrap_or_else(|reported| {
+                    outcome = Err(reported);
+                    a
+                })
+            });
+            outcome.map(|()| nodes)
         };
-        let results = if args.row.call == Call::Scan {
-            let (fold, axis) = self.scan_axis(args, inputs[0])?;
-            let nodes = self.combination(inputs, fold, axis, place, combine);
-            nodes.into_iter().map(|node| Ok(Operand { node, place })).collect::<Vec<_>>()
-        } else {
-            let (inputs, along) = self.along(args, inputs, &what)?;
-            let nodes = self.combination(&inputs, Fold::Reduce, along.axis, place, combine);
-            nodes.into_iter().map(|node| self.finish_axis(node, &along, place)).collect()
+        let all = |results: Vec<Operand>| match tuple {
+            true => Val::Tuple(results.into_iter().map(Val::One).collect(), place),
+            false => Val::One(results[0]),
         };
-        outcome?;
-        let results = results.into_iter().collect::<Checked<Vec<Operand>>>()?;
-        Ok(if tuple { Val::Tuple(results.into_iter().map(Val::One).collect(), place) } else { Val::One(results[0]) })
+        if args.row.call == Call::Scan {
+            return self.scanned(args, inputs[0], &mut |c, fold, axis| {
+                let nodes = combined(c, inputs, fold, axis)?;
+                Ok(all(nodes.into_iter().map(|node| Operand { node, place }).collect()))
+            });
+        }
+        let (inputs, along) = self.along(args, inputs, &what)?;
+        let nodes = combined(self, &inputs, Fold::Reduce, along.axis)?;
+        let results = nodes.into_iter().map(|node| self.finish_axis(node, &along, place));
+        Ok(all(results.collect::<Checked<Vec<Operand>>>()?))
     }
 
     /// Refuses pointers and tiles of different shapes.

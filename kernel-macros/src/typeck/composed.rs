@@ -62,11 +62,18 @@ impl Checker<'_> {
 
     /// `minimum(maximum(x, lo), hi)`
     fn clamp(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let propagate = self.choice(args, "propagate_nan");
         let [x, lo, hi] = self.arg_values(args)?;
-        let low = self.arith(BinaryOp::Max, "`clamp`", x, lo, args.place, args.place)?;
-        // A message about the upper bound quotes the value.
-        let low = Operand { place: x.place, ..low };
-        self.arith(BinaryOp::Min, "`clamp`", low, hi, args.place, args.place)
+        let place = args.place;
+        let val = self.either(propagate?, place, &mut |c, propagate| {
+            let [min, max] =
+                if propagate { [BinaryOp::MinNan, BinaryOp::MaxNan] } else { [BinaryOp::Min, BinaryOp::Max] };
+            let low = c.arith(max, "`clamp`", x, lo, place, place)?;
+            // A message about the upper bound quotes the value.
+            let low = Operand { place: x.place, ..low };
+            c.arith(min, "`clamp`", low, hi, place, place).map(Val::One)
+        })?;
+        self.one(val)
     }
 
     /// `(a + (b - 1)) / b`

@@ -422,6 +422,14 @@ impl<'ast> Visit<'ast> for Collector {
         self.inside(|c| visit::visit_type_path(c, path));
     }
 
+    fn visit_attribute(&mut self, attr: &'ast syn::Attribute) {
+        if let syn::Meta::List(list) = &attr.meta
+            && (list.path.is_ident("stages") || list.path.is_ident("unroll"))
+        {
+            self.screaming(list.tokens.clone());
+        }
+    }
+
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
         if mac.path.is_ident("static_assert") {
             self.screaming(mac.tokens.clone());

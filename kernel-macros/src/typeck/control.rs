@@ -122,7 +122,7 @@ impl Checker<'_> {
     }
 
     /// The value of an `if` from those of its branches; a branch that leaves the block has none.
-    fn merge(
+    pub(super) fn merge(
         &mut self,
         a: Option<&Val>,
         b: Option<&Val>,

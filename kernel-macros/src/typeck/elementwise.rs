@@ -6,7 +6,7 @@ use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dt, ElementwiseOp, Op, UnaryO
 use kernel_core::math::FloatIntFn;
 
 use super::args::Args;
-use super::{Checker, Operand};
+use super::{Checker, Operand, Val};
 use crate::error::Checked;
 use crate::tree::VOp;
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};
@@ -48,10 +48,14 @@ impl Checker<'_> {
     }
 
     pub(super) fn extreme(&mut self, args: &Args<'_>, op: BinaryOp, nan: BinaryOp) -> Checked<Operand> {
-        let propagate = self.flag(args, "propagate_nan");
+        let propagate = self.choice(args, "propagate_nan");
         let [a, b] = self.arg_values(args)?;
-        let op = if propagate? { nan } else { op };
-        self.arith(op, &called(args), a, b, args.place, args.place)
+        let (what, place) = (called(args), args.place);
+        let val = self.either(propagate?, place, &mut |c, propagate| {
+            let op = if propagate { nan } else { op };
+            c.arith(op, &what, a, b, place, place).map(Val::One)
+        })?;
+        self.one(val)
     }
 
     pub(super) fn select(&mut self, args: &Args<'_>) -> Checked<Operand> {

@@ -8,6 +8,7 @@ use super::block::Flow;
 use super::stmt::is_self;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::is_screaming;
 use crate::signature::type_name;
 use crate::source_range::{SourceRange, bare};
@@ -232,8 +233,8 @@ impl Checker<'_> {
         let dt = match self.ty(operand).elem {
             VElem::Data(dt) => dt,
             VElem::Ptr(_) => {
-                let help = "convert what it points to: `load(pointer) as f32`";
-                return Err(self.report_help(place, "a pointer cannot be converted", help));
+                let help = "convert what it points to: `load(pointer) as f32`; where it points is an offset that the kernel has";
+                return Err(self.report_help(place, "a pointer keeps its buffer, and is no number", help));
             }
         };
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
@@ -271,7 +272,13 @@ impl Checker<'_> {
         let place = SourceRange::of(expr);
         let (what, help) = match expr {
             Expr::Match(e) => {
-                let help = "write `if .. else if .. else`";
+                let help: Help = match self.option(&e.expr) {
+                    Some((param, _)) => {
+                        let name = self.func.param(param).name.clone();
+                        format!("write `if let Some({name}) = {name} {{ .. }} else {{ .. }}`").into()
+                    }
+                    None => "write `if .. else if .. else`".into(),
+                };
                 return self.report_help(
                     SourceRange::at(e.match_token.span),
                     "`match` is not supported in kernels",

@@ -22,10 +22,11 @@ use crate::device::bundle::{Functions, macro_path};
 use crate::device::function::{Calls, Function, FunctionParam};
 use crate::device::text;
 use crate::error::{Checked, Errors};
+use crate::signature::type_name;
 use crate::source::Source;
 use crate::source_range::{CallRef, SourceRange, bare};
 use crate::tree::Constant;
-use crate::types::Types;
+use crate::types::{Types, VElem};
 
 /// How deep calls may nest: each takes room on the stack of the compiler.
 const MAX_DEPTH: usize = 16;
@@ -266,8 +267,10 @@ impl Checker<'_> {
     /// Binds the parameters. A mistake is the argument's.
     fn bind_arguments(&mut self, function: &Function, args: Vec<Arg>) -> Checked<()> {
         let mut outcome = Ok(());
+        let names: Vec<String> = args.iter().filter_map(|arg| self.value_source(arg)).collect();
         for (param, arg) in function.params.iter().zip(args) {
             let before = self.errors.list().len();
+            let tile = matches!(&arg, Arg::Val(Val::One(operand)) if self.is_tile(*operand));
             let arg = match (arg, closure_type(&param.ty)) {
                 (Arg::Val(val), None) => {
                     let annotation = self.annotation(&param.ty);
@@ -289,8 +292,14 @@ impl Checker<'_> {
             // A receiver's type is written out.
             let (name, says) = (name.replace("mut self", "self"), says.replace("::<", "<"));
             let note = format!("parameter `{name}: {says}` of `{}`, {}", function.name(), line_of(at));
+            let scalar = || type_name(&param.ty).is_some_and(|name| self.dtype_by_name(&name).is_some());
+            let mapped = tile && arg.is_err() && names.len() == function.params.len() && scalar();
             for mistake in self.errors.since(before) {
                 mistake.message = format!("{}\nnote: {note}", mistake.message);
+                if mapped {
+                    let call = format!("map_elementwise({}, {})", names.join(", "), function.name());
+                    mistake.help = Some(format!("of each element write `{call}`").into());
+                }
             }
             match arg {
                 Ok(arg) => self.bind_argument(&param.pat, arg),
@@ -298,6 +307,19 @@ impl Checker<'_> {
             }
         }
         outcome
+    }
+
+    /// The source of an argument that is a value.
+    fn value_source(&self, arg: &Arg) -> Option<String> {
+        match arg {
+            Arg::Val(val) => self.source.text(val.place()),
+            Arg::Closure(..) | Arg::Variable(..) => None,
+        }
+    }
+
+    fn is_tile(&self, operand: Operand) -> bool {
+        let ty = self.ty(operand);
+        !ty.is_scalar() && matches!(ty.elem, VElem::Data(_))
     }
 
     /// A closure of as many parameters as it is given arguments.

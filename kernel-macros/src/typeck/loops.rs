@@ -13,8 +13,9 @@ use super::jump::LoopScope;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::Checked;
+use crate::help::Help;
 use crate::source_range::SourceRange;
-use crate::tree::{ForStmt, Kind, LoopHints, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
+use crate::tree::{ForStmt, Kind, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
 
 /// A range with its adapters.
@@ -160,7 +161,7 @@ impl Checker<'_> {
             c.block(&stmt.body.stmts, false, end);
         });
         if self.leave_loop().left {
-            self.unpipelined(stmt, hints);
+            self.unpipelined(stmt, &hints);
         }
         let (Ok(Counter { bounds: [lo, hi, step], slot: index, constexpr, .. }), Ok((range, _))) = (counter, range)
         else {
@@ -205,22 +206,6 @@ impl Checker<'_> {
         match self.ty(operand).elem {
             VElem::Data(dt) => self.types.settled(dt).known().is_none_or(|dtype| dtype.bits() == 64),
             VElem::Ptr(_) => true,
-        }
-    }
-
-    /// Refuses attributes that do nothing for a loop that is left early.
-    fn unpipelined(&mut self, stmt: &ExprForLoop, hints: LoopHints) {
-        if hints.unroll == Unroll::Full {
-            return;
-        }
-        for attr in &stmt.attrs {
-            if let Some(name) =
-                ["stages", "unroll", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name))
-            {
-                let message = format!("`#[{name}]` does nothing for a loop that is left early");
-                let help = "remove it, or run all iterations and mask what they do";
-                self.report_help(SourceRange::of_tokens(attr), message, help);
-            }
         }
     }
 
@@ -291,67 +276,6 @@ impl Checker<'_> {
         }
     }
 
-    fn loop_hints(&mut self, attrs: &[syn::Attribute]) -> LoopHints {
-        let mut hints = LoopHints { unroll: Unroll::Auto, stages: 0, warp_specialize: false };
-        for attr in attrs {
-            let name = attr.path().get_ident().map(ToString::to_string).unwrap_or_default();
-            let place = SourceRange::of_tokens(attr);
-            let plain = matches!(attr.meta, syn::Meta::Path(_));
-            match (name.as_str(), plain) {
-                ("unroll", true) => hints.unroll = Unroll::Full,
-                ("unroll", false) => hints.unroll = self.unroll_factor(attr).unwrap_or(hints.unroll),
-                ("warp_specialize", true) => hints.warp_specialize = true,
-                ("warp_specialize", false) => {
-                    self.report_help(place, format!("`{name}` takes no arguments"), format!("write `#[{name}]`"));
-                }
-                ("stages", _) => {
-                    let stages = attr.parse_args::<syn::LitInt>().ok().and_then(|n| n.base10_parse::<u8>().ok());
-                    match stages {
-                        Some(n @ 1..=16) => hints.stages = n,
-                        Some(_) | None => {
-                            self.report_help(place, "`stages` takes a number from 1 to 16", "write `#[stages(3)]`");
-                        }
-                    }
-                }
-                // What else may stand on a loop has been checked.
-                _ => {}
-            }
-        }
-        if matches!(hints.unroll, Unroll::By(_) | Unroll::Never) {
-            self.joined_alone(attrs);
-        }
-        hints
-    }
-
-    /// The number of iterations that `#[unroll(4)]` joins.
-    fn unroll_factor(&mut self, attr: &syn::Attribute) -> Option<Unroll> {
-        let number = attr.parse_args::<syn::LitInt>().ok();
-        match number.as_ref().and_then(|number| number.base10_parse::<u8>().ok()) {
-            Some(1) => Some(Unroll::Never),
-            Some(factor @ 2..=Unroll::MOST) => Some(Unroll::By(factor)),
-            Some(_) | None => {
-                let place = match (&number, &attr.meta) {
-                    (Some(number), _) => SourceRange::at(number.span()),
-                    (None, syn::Meta::List(list)) if !list.tokens.is_empty() => SourceRange::of_tokens(&list.tokens),
-                    (None, _) => SourceRange::of_tokens(attr),
-                };
-                let message = format!("`unroll` takes a number of iterations to join, from 1 to {}", Unroll::MOST);
-                self.report_help(place, message, "write `#[unroll(4)]`, or `#[unroll]` to unroll the loop completely");
-                None
-            }
-        }
-    }
-
-    /// Refuses attributes that divide a loop's work in another way than a factor of `#[unroll]` does.
-    fn joined_alone(&mut self, attrs: &[syn::Attribute]) {
-        for attr in attrs {
-            if let Some(name) = ["stages", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name)) {
-                let message = format!("`#[{name}]` and a factor of `#[unroll]` do not go together");
-                self.report_help(SourceRange::of_tokens(attr), message, "remove one of them");
-            }
-        }
-    }
-
     fn range<'e>(&mut self, expr: &'e Expr) -> Checked<Range<'e>> {
         match expr {
             Expr::Paren(paren) => self.range(&paren.expr),
@@ -378,10 +302,37 @@ impl Checker<'_> {
                 Ok(Range { step: call.args.first(), from_end: inner.reverse, reverse: false, ..inner })
             }
             other => {
-                let help = "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`";
+                let help = self.range_help(other);
                 Err(self.report_help(SourceRange::of(other), "a loop runs over a range of integers", help))
             }
         }
+    }
+
+    /// What to write instead of something that is no range; of Python's functions that range.
+    fn range_help(&self, expr: &Expr) -> Help {
+        if let Expr::Call(call) = expr
+            && let Expr::Path(path) = &*call.func
+            && let Some(name) = path.path.segments.last().map(|last| last.ident.to_string())
+            && matches!(name.as_str(), "range" | "static_range")
+        {
+            let given = call.args.iter().filter(|arg| !matches!(arg, Expr::Assign(_)));
+            let args: Vec<String> = given.map(|arg| self.source.operand(SourceRange::of(arg))).collect();
+            let range = match args.as_slice() {
+                [hi] => format!("0..{hi}"),
+                [lo, hi] => format!("{lo}..{hi}"),
+                [lo, hi, step] => format!("({lo}..{hi}).step_by({step})"),
+                _ => "(lo..hi).step_by(step)".to_string(),
+            };
+            let help = Help::write(SourceRange::of(expr), range);
+            return match name.as_str() {
+                "static_range" => help.and(", and `#[unroll]` in front of the loop: then its variable is a constexpr"),
+                _ if args.len() < call.args.len() => {
+                    help.and("; options are attributes of the loop: `#[stages(3)]`, `#[unroll(4)]`")
+                }
+                _ => help,
+            };
+        }
+        "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`".into()
     }
 
     /// lo, hi and step, of one integer dtype.

@@ -1,13 +1,14 @@
 //! `assert!`, `static_assert!` and `println!`.
 
+use kernel_core::ir::format::{self, Digits};
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op, format};
+use kernel_core::ir::{Atom, ConstId, ControlOp, DTypeBound, Dim, Op};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{BinOp, Expr, ExprLit, Lit, LitStr, Macro, Token};
 
 use super::{Checker, Context, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Stmt};
 use crate::types::{BOOL, VTy};
@@ -95,9 +96,26 @@ impl Checker<'_> {
         Ok(out)
     }
 
+    /// Refuses a statement for its effect in a closure that operations call.
+    fn no_macro_in_closure(&mut self, name: &str, place: SourceRange) -> Reported {
+        let (of, why) = match self.on_an_element() {
+            true => ("for single elements", "it computes, and has no other effect"),
+            false => ("that combines elements", "which elements meet, and how often, is open"),
+        };
+        let help = match name {
+            "static_assert" => "write it in front of the call",
+            "assert" if self.on_an_element() => {
+                "give a `bool` as well, `|a| (f(a), a < 3)`, and assert it behind the call"
+            }
+            "assert" => "assert it of the tile in front of the call, `assert!(x < 3)`, or of the result behind it",
+            _ => "print the tile, `println!(\"{}\", x)`, in front of the call or behind it: that is a line per element",
+        };
+        self.report_help(place, format!("`{name}!` in a closure {of} is not supported: {why}"), help)
+    }
+
     fn assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
         if self.in_closure() {
-            return Err(self.report(place, "`assert!` in a closure is not supported"));
+            return Err(self.no_macro_in_closure("assert", place));
         }
         let (condition, message) = self.assert_parts(mac, place, "assert")?;
         let operand = self.operand(&condition)?;
@@ -108,7 +126,7 @@ impl Checker<'_> {
 
     fn static_assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
         if self.in_closure() {
-            return Err(self.report(place, "`static_assert!` in a closure is not supported"));
+            return Err(self.no_macro_in_closure("static_assert", place));
         }
         let (condition, message) = self.assert_parts(mac, place, "static_assert")?;
         let operand = self.operand(&condition)?;
@@ -134,7 +152,7 @@ impl Checker<'_> {
     /// `println!("x = {}", x)`
     fn printing(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
         if self.in_closure() {
-            return Err(self.report(place, "`println!` in a closure is not supported"));
+            return Err(self.no_macro_in_closure("println", place));
         }
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
         let args = match parser.parse2(mac.tokens.clone()) {
@@ -151,7 +169,8 @@ impl Checker<'_> {
             let (message, help) = error.explain();
             self.report_help(at, message, help)
         })?;
-        let (places, given) = (format::values(&pieces), args.len());
+        let digits = format::values(&pieces);
+        let (places, given) = (digits.len(), args.len());
         if places != given {
             let message = format!("the text has {places} `{{}}`, and {given} values follow it");
             return Err(self.report(at, message));
@@ -160,8 +179,11 @@ impl Checker<'_> {
             return Err(self.report(at, format!("`println!` takes at most {MAX_PRINTED} values")));
         }
         let operands: Vec<Operand> = args.map(|arg| self.operand(arg)).collect::<Checked<_>>()?;
-        for &operand in &operands {
-            self.need(operand, Needs::Any, "`println!`")?;
+        for (&operand, digits) in operands.iter().zip(digits) {
+            match digits {
+                Digits::Hex => self.need(operand, Needs::Bound(DTypeBound::Int), "`{:x}`")?,
+                Digits::Six | Digits::All => self.need(operand, Needs::Any, "`println!`")?,
+            };
         }
         let shape = self.common_shape(&operands, "`println!`", place)?;
         let values = operands.iter().map(|operand| self.expand(operand.node, &shape, operand.place)).collect();

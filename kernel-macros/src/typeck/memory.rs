@@ -4,7 +4,7 @@ use kernel_core::ir::{CacheModifier, Dim, Dt, EvictionPolicy, MemoryOp, Op, Para
 use syn::Expr;
 
 use super::args::Args;
-use super::{Checker, Operand};
+use super::{Binding, Checker, Operand};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::names::closest;
@@ -173,6 +173,12 @@ impl Checker<'_> {
         };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == name) {
             return Ok(*value);
+        }
+        if let Some((Binding::Dim(_) | Binding::ConstBool(_), _)) = self.lookup(&name) {
+            let message = format!("`{what}` is a word of the operation, which no constexpr can be");
+            let word = words.first().map_or("..", |(word, _)| word);
+            let help = format!("let the constexpr decide: `if {name} == 0 {{ .. {what} = {word} .. }} else {{ .. }}`");
+            return Err(self.report_help(SourceRange::of(expr), message, help));
         }
         let listed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("`{what}` is one of {}", listed.join(", "));

@@ -1,12 +1,13 @@
 //! The parameters of a kernel, and those that may be without an argument.
 
 use kernel_core::ir::{ConstId, ConstOrigin, ConstTy, Dim, Dt, ParamId, ParamKind, Passing};
-use syn::{BinOp, Expr, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
+use syn::{BinOp, Expr, ExprBinary, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
 
 use super::block::Flow;
 use super::tensor_desc::Descriptor;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::signature::{self, KernelParam, ParamTy};
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Node, NodeId};
@@ -120,6 +121,28 @@ impl Checker<'_> {
         }
     }
 
+    /// `x == None`, which is no comparison here.
+    pub(super) fn option_comparison(&mut self, binary: &ExprBinary) -> Option<Checked<Operand>> {
+        let asks = match binary.op {
+            BinOp::Eq(_) => "is_none",
+            BinOp::Ne(_) => "is_some",
+            _ => return None,
+        };
+        let none = |expr: &Expr| matches!(bare(expr), Expr::Path(path) if path.path.is_ident("None"));
+        let (param, _) = self.option(&binary.left).filter(|_| none(&binary.right))?;
+        let name = self.func.param(param).name.clone();
+        let place = SourceRange::between(SourceRange::of(&binary.left).start, SourceRange::of(&binary.right).end);
+        let message = format!("an optional parameter is not compared: ask whether there is an argument for `{name}`");
+        Some(Err(self.report_help(place, message, Help::write(place, format!("{name}.{asks}()")))))
+    }
+
+    /// Whether an expression is a name whose declaration was wrong.
+    fn is_poison(&self, expr: &Expr) -> bool {
+        let Expr::Path(path) = bare(expr) else { return false };
+        let name = path.path.get_ident().map(ToString::to_string);
+        name.is_some_and(|name| matches!(self.lookup(&name), Some((Binding::Poison, _))))
+    }
+
     /// The type of a parameter that holds `ty`, as the signature has it.
     pub(super) fn optional(&self, param: ParamId, ty: String) -> String {
         match self.func.param(param).passing {
@@ -171,6 +194,7 @@ impl Checker<'_> {
                 let at = SourceRange::of_pat(&given.pat);
                 Err(self.report_help(at, "an optional parameter is looked at as `Some(name)`", help))
             }
+            (_, None) if self.is_poison(&given.expr) => Err(Reported::earlier()),
             (_, None) => {
                 let help =
                     "it asks whether there is an argument for a parameter declared as `Option<Ptr<T>>` or its kind";

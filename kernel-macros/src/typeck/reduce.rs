@@ -6,6 +6,7 @@ use kernel_core::math::MathFn;
 use syn::Expr;
 
 use super::args::Args;
+use super::choice::Axis;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::source_range::{SourceRange, bare};
@@ -107,16 +108,21 @@ impl Checker<'_> {
         let what = format!("`{}`", args.row.name);
         let [x] = self.arg_values(args)?;
         self.need(x, Needs::Bound(DTypeBound::Float), &what)?;
-        let (ty, place) = (self.ty(x).clone(), args.place);
-        let rank = ty.shape.len();
+        let (rank, place) = (self.ty(x).shape.len(), args.place);
         let axis = match args.named("axis") {
             _ if rank == 0 => {
                 let message = format!("{what} needs a tile, found {}", self.show(x));
                 return Err(self.report_help(x.place, message, "the softmax of one number is 1.0"));
             }
-            Some(expr) => self.axis(expr, rank, "the tile")?,
-            None => rank as u8 - 1,
+            Some(expr) => self.axis_choice(expr, rank)?,
+            None => Axis::Known(rank as u8 - 1),
         };
+        let val = self.for_axis(axis, rank, place, &mut |c, axis| c.softmax_along(x, axis, place).map(Val::One))?;
+        self.one(val)
+    }
+
+    fn softmax_along(&mut self, x: Operand, axis: u8, place: SourceRange) -> Checked<Operand> {
+        let ty = self.ty(x).clone();
         let kept = Along { axis, keep: true, all: None };
         let row = |c: &mut Self, of: NodeId, op| {
             let result = c.fold_along(Operand { node: of, place }, op, axis, place);

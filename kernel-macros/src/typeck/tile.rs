@@ -5,6 +5,7 @@ use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, DTypeBound, Dim, Elemen
 
 use super::args::Args;
 use super::binary::Operator;
+use super::choice::Axis;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::TileCall;
@@ -36,6 +37,15 @@ impl Checker<'_> {
             _ if rank == 0 => Err(self.needs_tile(x, &format!("`{}`", args.row.name))),
             Some(expr) => self.axis(expr, rank, "the tile"),
             None => Ok(rank as u8 - 1),
+        }
+    }
+
+    /// As [`Checker::axis_or_last`], of an operation whose result has one shape whatever the axis is.
+    fn any_axis(&mut self, args: &Args<'_>, x: Operand) -> Checked<Axis> {
+        let rank = self.ty(x).shape.len();
+        match args.named("axis").filter(|_| rank > 0) {
+            Some(expr) => self.axis_choice(expr, rank),
+            None => self.axis_or_last(args, x).map(Axis::Known),
         }
     }
 
@@ -95,7 +105,13 @@ impl Checker<'_> {
     fn flip(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
         self.data(x, "`flip`")?;
-        let (axis, place) = (self.axis_or_last(args, x)?, args.place);
+        let (axis, place) = (self.any_axis(args, x)?, args.place);
+        let rank = self.ty(x).shape.len();
+        let val = self.for_axis(axis, rank, place, &mut |c, axis| c.flipped(x, axis, place).map(Val::One))?;
+        self.one(val)
+    }
+
+    fn flipped(&mut self, x: Operand, axis: u8, place: SourceRange) -> Checked<Operand> {
         let shape = self.ty(x).shape.clone();
         let indices = Operand { node: self.indices(&shape, axis, place), place };
         let last = self.dim_result(shape[usize::from(axis)].sub(&Dim::Const(1)), place)?;
@@ -178,11 +194,18 @@ impl Checker<'_> {
     /// `sort(x, axis = 0, descending = true)`, or the indices that sort.
     fn sort(&mut self, args: &Args<'_>, indices: bool) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
-        let descending = self.flag(args, "descending");
-        let axis = self.sortable(args, x)?;
-        let keep = self.ty(x).shape[usize::from(axis)].clone();
-        let node = self.sorted(x, TileOp::Sort { axis, descending: descending?, keep, indices }, args.place);
-        Ok(Operand { node, place: args.place })
+        let descending = self.choice(args, "descending");
+        self.need(x, Needs::Bound(DTypeBound::Num), &format!("`{}`", args.row.name))?;
+        let (axis, descending, place) = (self.any_axis(args, x)?, descending?, args.place);
+        let rank = self.ty(x).shape.len();
+        let val = self.for_axis(axis, rank, place, &mut |c, axis| {
+            c.either(descending, place, &mut |c, descending| {
+                let keep = c.ty(x).shape[usize::from(axis)].clone();
+                let node = c.sorted(x, TileOp::Sort { axis, descending, keep, indices }, place);
+                Ok(Val::One(Operand { node, place }))
+            })
+        })?;
+        self.one(val)
     }
 
     /// The axis along which a tile of numbers is sorted.
@@ -205,20 +228,23 @@ impl Checker<'_> {
         let x = self.arg(args, 0);
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let keep = self.dim(expr);
-        let (smallest, indices) = (self.flag(args, "smallest"), self.flag(args, "return_indices"));
+        let (smallest, indices) = (self.choice(args, "smallest"), self.flag(args, "return_indices"));
         let (x, keep, place) = (x?, keep?, args.place);
         let axis = self.sortable(args, x)?;
         let size = self.ty(x).shape[usize::from(axis)].clone();
         self.keeps_some(&keep, &size, SourceRange::of(expr))?;
-        let (descending, indices) = (!smallest?, indices?);
-        let node = self.sorted(x, TileOp::Sort { axis, descending, keep, indices }, place);
-        let first = Operand { node, place };
-        if !indices {
-            return Ok(Val::One(first));
-        }
-        let ty = VTy { elem: self.ty(x).elem, shape: self.ty(first).shape.clone() };
-        let values = self.op(TileOp::Gather { axis }, vec![x.node, node], ty, place);
-        Ok(Val::Tuple(vec![Val::One(Operand { node: values, place }), Val::One(first)].into(), place))
+        let indices = indices?;
+        self.either(smallest?, place, &mut |c, smallest| {
+            let sort = TileOp::Sort { axis, descending: !smallest, keep: keep.clone(), indices };
+            let node = c.sorted(x, sort, place);
+            let first = Operand { node, place };
+            if !indices {
+                return Ok(Val::One(first));
+            }
+            let ty = VTy { elem: c.ty(x).elem, shape: c.ty(first).shape.clone() };
+            let values = c.op(TileOp::Gather { axis }, vec![x.node, node], ty, place);
+            Ok(Val::Tuple(vec![Val::One(Operand { node: values, place }), Val::One(first)].into(), place))
+        })
     }
 
     /// Whether `1 <= keep <= size`; of what binding decides a static assertion.

@@ -268,9 +268,20 @@ fn line(number: u32) -> &'static str {
     include_str!("diagnostics.rs").lines().nth(number as usize - 1).unwrap_or_default()
 }
 
+/// The lines of this file that the code is from: `.file 1 "diagnostics.rs"` and `.loc 1 12 5`.
+fn lines_of_code(ptx: &str) -> impl Iterator<Item = &'static str> {
+    let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let of = |kind: &'static str| ptx.lines().map(str::trim).filter(move |line| line.starts_with(kind)).map(words);
+    let own = of(".file").find(|words| words.iter().any(|word| word.contains("diagnostics.rs")));
+    let own = own.and_then(|words| words.get(1).cloned()).unwrap_or_default();
+    let numbers: Vec<u32> =
+        of(".loc").filter(|words| words.get(1) == Some(&own)).filter_map(|words| words.get(2)?.parse().ok()).collect();
+    numbers.into_iter().map(line)
+}
+
 fn lines() -> Row {
     let mut row = Row::new("C90", "test_line_info")
-        .remarks("errors and reports name lines; PTX has no `.loc`, so debuggers and profilers do not");
+        .remarks("errors and reports name lines always; PTX has `.loc` where `.line_info(true)` asks for it");
     let texts = ["in the kernel", "load(far)", "out + far", "in a function", "1002", "in a loop", "1003"];
     for (what, text) in (0..).zip(texts) {
         row.case(text, move |device| {
@@ -283,6 +294,17 @@ fn lines() -> Row {
             };
             ensure(file.ends_with("diagnostics.rs"), "another file", &file)?;
             ensure(line(at).contains(text) && (column as usize) <= line(at).len(), text, line(at))
+        });
+    }
+    for (what, text) in (0..).zip(texts) {
+        row.host(format!("`.loc` of {text}"), move || {
+            for target in [Target::sm_80(), Target::sm_90a()] {
+                let request = FailsConsts { WHAT: what }.request().line_info(true);
+                let compiled = request.compile(target)?;
+                ensure(lines_of_code(compiled.ptx()).any(|line| line.contains(text)), text, compiled.ptx())?;
+            }
+            let compiled = FailsConsts { WHAT: what }.compile(Target::sm_90a())?;
+            ensure(!compiled.ptx().contains(".loc"), "lines that nobody asks for", compiled.ptx())
         });
     }
     for (what, text) in [(1, "load(far)"), (2, "out + far"), (4, "1002")] {

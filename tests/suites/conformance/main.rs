@@ -31,6 +31,7 @@
 //! | `maps` | code for single elements, in Rust and in PTX: C82, C83 |
 //! | `random` | random numbers: C84, C85 |
 //! | `diagnostics` | what is refused and reported: C86 to C91 |
+//! | `printing` | what kernels print: C89 |
 //! | `descriptors` | tensor descriptors: C92 to C96 |
 //! | `made` | the same of descriptors that kernels make |
 //! | `groups` | products by groups of warps: C104 |
@@ -55,6 +56,7 @@ mod math;
 mod matmuls;
 mod memory;
 mod page;
+mod printing;
 mod products;
 mod random;
 mod reductions;
@@ -93,6 +95,7 @@ fn rows() -> Vec<Row> {
         maps::rows(),
         random::rows(),
         diagnostics::rows(),
+        printing::rows(),
         descriptors::rows(),
         groups::rows(),
         tuning::rows(),
@@ -105,14 +108,36 @@ fn rows() -> Vec<Row> {
     rows
 }
 
+/// The last row of the table.
+const LAST: u32 = 106;
+/// The row that is left out: instructions of Blackwell.
+const LEFT_OUT: u32 = 105;
+
+/// Rows of the table that are not here, or not once.
+fn missing(rows: &[Row]) -> Vec<String> {
+    let ids = (1..=LAST).filter(|&id| id != LEFT_OUT).map(|id| format!("C{id:02}"));
+    let unknown = rows.len().abs_diff(LAST as usize - 1);
+    let missing: Vec<String> = ids.filter(|id| rows.iter().filter(|row| row.id == id).count() != 1).collect();
+    if missing.is_empty() && unknown > 0 { vec!["rows that are not in it".to_string()] } else { missing }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [aot::WITHOUT_COMPILER, path] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        let outcome = aot::without_compiler(path.as_ref());
+    // What cases run this program for.
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [aot::WITHOUT_COMPILER, path] => Some(aot::without_compiler(path.as_ref())),
+        [printing::PRINTING, name, on] => Some(printing::print(name, on)),
+        _ => None,
+    };
+    if let Some(outcome) = outcome {
         return outcome.map_or_else(|Failure(reason)| fail(&reason), |()| ExitCode::SUCCESS);
     }
     let options = Options::read(arguments.into_iter());
     let rows = rows();
+    let missing = missing(&rows);
+    if !missing.is_empty() {
+        return fail(&format!("each row of the table is here once, but for {missing:?}"));
+    }
     let done = runner::run(&rows, &options);
     let page = options.filter.is_some() || page::check(&rows);
     if done && page { ExitCode::SUCCESS } else { ExitCode::FAILURE }

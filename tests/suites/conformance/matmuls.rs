@@ -230,8 +230,8 @@ fn pipelined() -> Row {
 }
 
 #[kernel]
-fn added<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32, blocks: i32) {
-    #[stages(3)]
+fn added<T: Num, const BLOCK: usize, const STAGES: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32, blocks: i32) {
+    #[stages(STAGES)]
     for block in 0..blocks {
         let i = (program_id(0) * blocks + block) * BLOCK + arange(0, BLOCK);
         store(out + i, load(x + i, mask = i < n) + load(y + i, mask = i < n), mask = i < n);
@@ -244,7 +244,7 @@ fn sums() -> Row {
         let (x, y): (Vec<T>, Vec<T>) = (random.small(n, -100, 100), random.small(n, -100, 100));
         let mut out = device.zeros::<T>(n)?;
         let (left, right) = (device.upload(&x)?, device.upload(&y)?);
-        let call = AddedConsts { BLOCK: 256 }.call(&left, &right, &mut out, n as i32, blocks as i32);
+        let call = AddedConsts { BLOCK: 256, STAGES: 3 }.call(&left, &right, &mut out, n as i32, blocks as i32);
         call.grid(n.div_ceil(256 * blocks)).launch(device)?;
         let want = x.iter().zip(&y).map(|(x, y)| T::from_f64(x.to_f64() + y.to_f64()));
         equal(&out.to_vec()?, &want.collect::<Vec<T>>())
@@ -257,90 +257,59 @@ fn sums() -> Row {
             row.case(format!("i64 {n} by {blocks}"), move |device| case::<i64>(device, n, blocks));
         }
     }
-    row.host("three stages", || {
-        let device = Device::cpu();
-        let (x, mut out) = (device.zeros::<f16>(4096)?, device.zeros::<f16>(4096)?);
-        let compiled =
-            AddedConsts { BLOCK: 1024 }.call(&x, &x, &mut out, 4096, 4).num_warps(4).compile(Target::sm_90a())?;
-        contains(compiled.ptx(), &["cp.async.cg.shared.global", "cp.async.wait_group"])
-    });
+    for stages in 2..=5 {
+        row.host(format!("{stages} stages"), move || {
+            let device = Device::cpu();
+            let (x, mut out) = (device.zeros::<f16>(1 << 14)?, device.zeros::<f16>(1 << 14)?);
+            let consts = AddedConsts { BLOCK: 1024, STAGES: stages };
+            let call = consts.call(&x, &x, &mut out, 1 << 14, 16).num_warps(4);
+            let compiled = call.compile(Target::sm_90a())?;
+            // A slot of each of two buffers for each iteration that is under way, and a copy into it: those of the loop, and
+            // those in front of it.
+            let placed = compiled.placed_ir();
+            let buffers: Vec<&str> = placed.lines().filter(|line| line.contains("= shared_alloc")).collect();
+            let copies = placed.lines().filter(|line| line.contains("= async_copy ")).count();
+            let slots = buffers.iter().filter(|line| line.contains(&format!("[{stages}, 1024]"))).count();
+            if (buffers.len(), slots, copies) == (2, 2, 2 * stages) {
+                return contains(compiled.ptx(), &["cp.async.cg.shared.global", "cp.async.wait_group"]);
+            }
+            Err(Failure(format!("{copies} copies into {buffers:?}\n{placed}")))
+        });
+    }
     row
 }
 
-macro_rules! staged {
-    ($($stages:tt $name:ident $product:ident $product_consts:ident;)*) => {
-        $(
-            #[kernel]
-            fn $name(x: Ptr<f32>, out: PtrMut<f32>, rows: i32, columns: i32) {
-                let j = arange(0, 128);
-                #[stages($stages)]
-                for row in (program_id(0)..rows).step_by(num_programs(0)) {
-                    let v = load(x + (row * columns + j), mask = j < columns, other = f32::NEG_INFINITY) + 1.0;
-                    store(out + (row * columns + j), v, mask = j < columns);
-                }
-            }
-
-            #[kernel]
-            fn $product<const N: usize>(x: Ptr<f16>, y: Ptr<f16>, out: PtrMut<f32>, k: i32) {
-                let (i, j) = (arange(0, N)[(.., None)], arange(0, N));
-                let mut acc = zeros::<f32>([N, N]);
-                #[stages($stages)]
-                for first in (0..k).step_by(32) {
-                    let inner = first + arange(0, 32);
-                    acc = dot(load(x + (i * k + inner)), load(y + (inner[(.., None)] * N + j)), acc = acc);
-                }
-                store(out + (i * N + j), acc);
-            }
-        )*
-
-        fn launch_staged(device: &Device, stages: u32, x: &[f32], columns: usize, programs: usize) -> Result<Vec<f32>, Failure> {
-            let mut out = device.full(x.len() + 1, 7.0)?;
-            let (buffer, rows, width) = (device.upload(x)?, (x.len() / columns) as i32, columns as i32);
-            match stages {
-                $($stages => $name(&buffer, &mut out, rows, width).grid(programs).launch(device)?,)*
-                other => return Err(Failure(format!("no kernel has {other} stages"))),
-            }
-            Ok(out.to_vec()?)
-        }
-
-        fn launch_staged_product(device: &Device, stages: u32, k: usize, x: &[f16], y: &[f16]) -> Result<Vec<f32>, Failure> {
-            let n = 64;
-            let (left, right, mut out) = (device.upload(x)?, device.upload(y)?, device.zeros::<f32>(n * n)?);
-            match stages {
-                $($stages => {
-                    $product_consts { N: n }.call(&left, &right, &mut out, k as i32).grid(1).num_warps(4).launch(device)?;
-                })*
-                other => return Err(Failure(format!("no kernel has {other} stages"))),
-            }
-            Ok(out.to_vec()?)
-        }
-
-        /// The code of the product, as many iterations of which are known to run.
-        fn code_of_staged_product(stages: u32, target: Target) -> Result<String, Failure> {
-            let device = Device::cpu();
-            let (x, mut out) = (device.zeros::<f16>(64 * 512)?, device.zeros::<f32>(64 * 64)?);
-            let compiled = match stages {
-                $($stages => $product_consts { N: 64 }.call(&x, &x, &mut out, 512).num_warps(4).compile(target)?,)*
-                other => return Err(Failure(format!("no kernel has {other} stages"))),
-            };
-            Ok(compiled.ptx().to_string())
-        }
-    };
+#[kernel]
+fn staged<const STAGES: usize>(x: Ptr<f32>, out: PtrMut<f32>, rows: i32, columns: i32) {
+    let j = arange(0, 128);
+    #[stages(STAGES)]
+    for row in (program_id(0)..rows).step_by(num_programs(0)) {
+        let v = load(x + (row * columns + j), mask = j < columns, other = f32::NEG_INFINITY) + 1.0;
+        store(out + (row * columns + j), v, mask = j < columns);
+    }
 }
-staged! {
-    1 staged_1 product_1 Product1Consts;
-    2 staged_2 product_2 Product2Consts;
-    3 staged_3 product_3 Product3Consts;
-    4 staged_4 product_4 Product4Consts;
-    5 staged_5 product_5 Product5Consts;
+
+#[kernel]
+fn staged_product<const N: usize, const STAGES: usize>(x: Ptr<f16>, y: Ptr<f16>, out: PtrMut<f32>, k: i32) {
+    let (i, j) = (arange(0, N)[(.., None)], arange(0, N));
+    let mut acc = zeros::<f32>([N, N]);
+    #[stages(STAGES)]
+    for first in (0..k).step_by(32) {
+        let inner = first + arange(0, 32);
+        acc = dot(load(x + (i * k + inner)), load(y + (inner[(.., None)] * N + j)), acc = acc);
+    }
+    store(out + (i * N + j), acc);
 }
 
 fn few_rows() -> Row {
-    fn case(device: &Device, stages: u32, rows: usize, programs: usize) -> Outcome {
+    fn case(device: &Device, stages: usize, rows: usize, programs: usize) -> Outcome {
         let columns = 78;
         let x: Vec<f32> = Random::new(68).small(rows * columns, -100, 100);
         let want: Vec<f32> = x.iter().map(|x| x + 1.0).chain([7.0]).collect();
-        equal(&launch_staged(device, stages, &x, columns, programs)?, &want)
+        let mut out = device.full(x.len() + 1, 7.0)?;
+        let call = StagedConsts { STAGES: stages }.call(&device.upload(&x)?, &mut out, rows as i32, columns as i32);
+        call.grid(programs).launch(device)?;
+        equal(&out.to_vec()?, &want)
     }
     let mut row = Row::new("C68", "test_pipeline_epilogue");
     for stages in 1..=5 {
@@ -426,14 +395,24 @@ fn indirect() -> Row {
 }
 
 fn stages() -> Row {
-    fn case(device: &Device, stages: u32, k: usize) -> Outcome {
+    fn case(device: &Device, stages: usize, k: usize) -> Outcome {
         let mut random = Random::new(71);
         let ((x, plain_x), (y, plain_y)) = (integers::<f16>(&mut random, 64 * k), integers::<f16>(&mut random, k * 64));
         let want = multiplied(&plain_x, &plain_y, [64, 64, k]);
         let want: Vec<f32> = want.into_iter().map(|x| x as f32).collect();
-        equal(&launch_staged_product(device, stages, k, &x, &y)?, &want)
+        let (left, right, mut out) = (device.upload(&x)?, device.upload(&y)?, device.zeros::<f32>(64 * 64)?);
+        let call = StagedProductConsts { N: 64, STAGES: stages }.call(&left, &right, &mut out, k as i32);
+        call.grid(1).num_warps(4).launch(device)?;
+        equal(&out.to_vec()?, &want)
     }
-    let mut row = Row::new("C70", "test_tl_range_num_stages").remarks("`#[stages(5)]`");
+    /// The code of the product, as many iterations of which are known to run.
+    fn code(stages: usize, target: Target) -> Result<String, Failure> {
+        let device = Device::cpu();
+        let (x, mut out) = (device.zeros::<f16>(64 * 512)?, device.zeros::<f32>(64 * 64)?);
+        let call = StagedProductConsts { N: 64, STAGES: stages }.call(&x, &x, &mut out, 512);
+        Ok(call.num_warps(4).compile(target)?.ptx().to_string())
+    }
+    let mut row = Row::new("C70", "test_tl_range_num_stages").remarks("`#[stages(STAGES)]`, of a constexpr");
     for stages in 1..=5 {
         for k in [32, 64, 96, 512] {
             row.case(format!("{stages} stages, {k} deep"), move |device| case(device, stages, k));
@@ -441,10 +420,7 @@ fn stages() -> Row {
     }
     for stages in 2..=5 {
         row.host(format!("{stages} stages of copies are under way"), move || {
-            contains(
-                &code_of_staged_product(stages, Target::sm_80())?,
-                &[&format!("cp.async.wait_group {};", stages - 2)],
-            )
+            contains(&code(stages, Target::sm_80())?, &[&format!("cp.async.wait_group {};", stages - 2)])
         });
     }
     row

@@ -197,8 +197,10 @@ fn checked<const N: usize>(x: Ptr<i32>, out: PtrMut<i32>) {
 }
 
 fn checked_sums() -> Row {
-    let mut row = Row::new("C32", "test_side_effectful_scan")
-        .remarks("a closure asserts nothing: what it combined is asserted, in 64 bits");
+    let mut row = Row::new("C32", "test_side_effectful_scan").remarks(
+        "a closure has no effects, as which elements meet is open, and `assert!` in it is refused: what it combined is \
+             asserted behind it, in 64 bits",
+    );
     fn case(device: &Device, large: i32) -> Outcome {
         let x: Vec<i32> = (0..512).map(|i| if i < 300 { large } else { 0 }).collect();
         let mut out = device.zeros::<i32>(512)?;

@@ -59,6 +59,73 @@ mod split {
     }
 }
 
+/// Descriptors and optional arguments, which functions use through closures.
+mod closures {
+    use tilewright::prelude::*;
+
+    #[device]
+    fn product<const M: usize, const N: usize, const K: usize>(
+        k: i32,
+        a: impl Fn(i32) -> Tile<f16, { [M, K] }>,
+        b: impl Fn(i32) -> Tile<f16, { [K, N] }>,
+        finish: impl Fn(Tile<f32, { [M, N] }>) -> Tile<f32, { [M, N] }>,
+    ) -> Tile<f32, { [M, N] }> {
+        let mut acc = zeros([M, N]);
+        for step in (0..k).step_by(K) {
+            acc = dot(a(step), b(step), acc = acc);
+        }
+        finish(acc)
+    }
+
+    #[kernel]
+    pub(super) fn matmul<const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<f16, { [M, K] }>,
+        b: TensorDesc<f16, { [K, N] }>,
+        bias: Option<Ptr<f32>>,
+        c: TensorDescMut<f32, { [M, N] }>,
+        k: i32,
+    ) {
+        let (row, column) = (program_id(0) * M, program_id(1) * N);
+        let biased = |acc| if let Some(bias) = bias { acc + load(bias + column + arange(0, N)) } else { acc };
+        let acc = product::<M, N, K>(k, |step| a.load([row, step]), |step| b.load([step, column]), biased);
+        c.store([row, column], acc);
+    }
+}
+
+mod without_closures {
+    use tilewright::prelude::*;
+
+    #[kernel]
+    pub(super) fn matmul<const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<f16, { [M, K] }>,
+        b: TensorDesc<f16, { [K, N] }>,
+        bias: Option<Ptr<f32>>,
+        c: TensorDescMut<f32, { [M, N] }>,
+        k: i32,
+    ) {
+        let (row, column) = (program_id(0) * M, program_id(1) * N);
+        let mut acc = zeros::<f32>([M, N]);
+        for step in (0..k).step_by(K) {
+            acc = dot(a.load([row, step]), b.load([step, column]), acc = acc);
+        }
+        if let Some(bias) = bias {
+            acc = acc + load(bias + column + arange(0, N));
+        }
+        c.store([row, column], acc);
+    }
+}
+
+#[test]
+fn closures_over_descriptors_and_optional_arguments_cost_nothing() {
+    let (m, n, k) = (64, 64, 32);
+    for (target, biased) in [(Target::sm_80(), true), (Target::sm_90a(), true), (Target::sm_90a(), false)] {
+        let split = closures::MatmulConsts { M: m, N: n, K: k }.compile(target, biased);
+        let whole = without_closures::MatmulConsts { M: m, N: n, K: k }.compile(target, biased);
+        let [split, whole] = [split, whole].map(|compiled| compiled.unwrap_or_else(|error| panic!("{error}")));
+        assert_eq!(split.ptx(), whole.ptx());
+    }
+}
+
 #[test]
 fn a_kernel_of_functions_is_the_kernel_in_one_piece() {
     let (whole, split) = (whole::RowsConsts { M: 16, N: 128 }, split::RowsConsts { M: 16, N: 128 });

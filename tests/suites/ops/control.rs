@@ -14,6 +14,8 @@ fn plain_loop(reverse: bool) -> ControlOp {
         warp_specialize: false,
         runs: false,
         no_wrap: false,
+        unroll_by: None,
+        stages_by: None,
     }
 }
 

@@ -152,6 +152,8 @@ fn counted_loop(
         warp_specialize: false,
         runs: false,
         no_wrap: false,
+        unroll_by: None,
+        stages_by: None,
     };
     author.results(op, &[lo, hi, step, carried[0], carried[1]], &[body])
 }

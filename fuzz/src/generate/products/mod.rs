@@ -284,8 +284,18 @@ fn looked_up(w: &mut Writer, number: ValueId, most: i64) -> Option<ValueId> {
 fn specialized(w: &mut Writer, op: ControlOp) -> ControlOp {
     w.has(Feature::Specialized);
     match op {
-        ControlOp::For { reverse, unroll, counter, stages, runs, no_wrap, .. } => {
-            ControlOp::For { reverse, unroll, counter, stages, warp_specialize: true, runs, no_wrap }
+        ControlOp::For { reverse, unroll, counter, stages, runs, no_wrap, unroll_by, stages_by, .. } => {
+            ControlOp::For {
+                reverse,
+                unroll,
+                counter,
+                stages,
+                warp_specialize: true,
+                runs,
+                no_wrap,
+                unroll_by,
+                stages_by,
+            }
         }
         other => other,
     }

@@ -6,6 +6,9 @@ use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, UnaryOp, ValueId};
 use super::{Described, Describer, MAX_SELECTIONS, Source};
 use crate::analysis::lanes::{Lanes, constant, hypotheses};
 
+/// A number of so many bits is bounded by these alone, as that of a dtype of 16 bits is.
+const SHORT: i128 = 16;
+
 impl Describer<'_> {
     pub(super) fn combine(&mut self, lanes: &Lanes, parts: &[Described], node: Node) -> Described {
         let raw = self.node(node);
@@ -138,7 +141,15 @@ impl Describer<'_> {
                         let factor = self.node(Node::Fixed(1 << count, 1 << count));
                         self.combine(lanes, &[a], Node::Mul(x, factor))
                     }
-                    Some(count) => self.combine(lanes, &[a], Node::Shr(x, count as u8)).bounded_as(a),
+                    Some(count) => {
+                        let shifted = self.combine(lanes, &[a], Node::Shr(x, count as u8)).bounded_as(a);
+                        // Of an unsigned number that many bits are left, whatever it is. If they are many, no buffer
+                        // holds what they reach, and the host would refuse every launch.
+                        let bounded = bits - count <= SHORT && !self.dtype(lanes.value).is_signed_int();
+                        let (bounded_below, bounded_above) =
+                            (shifted.bounded_below || bounded, shifted.bounded_above || bounded);
+                        Described { bounded_below, bounded_above, ..shifted }
+                    }
                     None => self.unknown(lanes.value),
                 }
             }

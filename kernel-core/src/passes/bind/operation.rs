@@ -4,8 +4,8 @@ use super::Binder;
 use super::unroll::copied_ops;
 use crate::ir::known::constant;
 use crate::ir::{
-    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MemoryOp, Op,
-    OpId, Operation, RegionId, ShapeOp, Span, Unroll, ValueId,
+    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MAX_STAGES,
+    MemoryOp, Op, OpId, Operation, RegionId, ShapeOp, Span, Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -81,7 +81,10 @@ impl Binder<'_> {
         let op = self.op(&operation.op, operation.span);
         let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         // What is missing was reported where it went missing.
-        let (Some(op), Some(operands)) = (op, operands) else { return };
+        let (Some(mut op), Some(operands)) = (op, operands) else { return };
+        if !self.loop_hints(&operation.op, &mut op, operation.span) {
+            return;
+        }
         if !self.bitcast_fits(&op, &operands, operation.span)
             || !self.atomic_fits(&op, &operands, operation.span)
             || !self.reshape_fits(operation, &op, &operands)
@@ -113,6 +116,34 @@ impl Binder<'_> {
             }
             Err(error) => self.error(operation.span, format!("`{}`: {error}", operation.op.name()), None),
         }
+    }
+
+    /// Puts the numbers in their places that constexprs have said of a loop; whether it can have them.
+    fn loop_hints(&mut self, source: &Op, op: &mut Op, span: Span) -> bool {
+        let Op::Control(ControlOp::For { unroll, stages, unroll_by, stages_by, .. }) = op else { return true };
+        let number = |dim: Option<Dim>| dim.as_ref().and_then(Dim::as_const);
+        let (factor, depth) = (number(unroll_by.take()), number(stages_by.take()));
+        let Op::Control(ControlOp::For { unroll_by, stages_by, .. }) = source else { return true };
+        if let (Some(said), Some(factor)) = (unroll_by, factor) {
+            match Unroll::joining(factor) {
+                Some(joined) => *unroll = joined,
+                None => return self.no_hint("unroll", said, Unroll::MOST, span),
+            }
+        }
+        if let (Some(said), Some(depth)) = (stages_by, depth) {
+            match u8::try_from(depth).ok().filter(|depth| (1..=MAX_STAGES).contains(depth)) {
+                Some(depth) => *stages = depth,
+                None => return self.no_hint("stages", said, MAX_STAGES, span),
+            }
+        }
+        true
+    }
+
+    fn no_hint(&mut self, name: &str, said: &Dim, most: u8, span: Span) -> bool {
+        let message =
+            format!("`#[{name}({})]` takes a number from 1 to {most}{}", self.show(said), self.with_values(&[said]));
+        self.error(span, message, None);
+        false
     }
 
     fn inner_region(&mut self, from: RegionId) -> RegionId {

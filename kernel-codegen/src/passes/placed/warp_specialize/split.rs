@@ -370,6 +370,8 @@ pub(super) fn quiet(op: &ControlOp) -> ControlOp {
                 warp_specialize: false,
                 runs,
                 no_wrap,
+                unroll_by: None,
+                stages_by: None,
             }
         }
         other => other.clone(),
