@@ -11,6 +11,7 @@ use crate::scratch::{Memory, Scratch};
 use crate::shape::{Wanted, wanted};
 use crate::tensor::{Place, RawTensor, TensorMut, TensorRef};
 use smallvec::SmallVec;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tilewright::Device;
 
@@ -35,9 +36,12 @@ pub(crate) type ArgList<'a> = SmallVec<[Arg<'a>; 10]>;
     label = "not an operator",
     note = "a function with `#[op(..)]` is one"
 )]
-pub trait Exported {
+pub trait Exported: Sized {
     /// What it is.
     const OP: &'static Op;
+
+    /// How PyTorch calls it.
+    const REGISTRATION: crate::torch::Registration = crate::torch::Registration::of::<Self>();
 
     /// Calls the function.
     ///
@@ -45,6 +49,31 @@ pub trait Exported {
     ///
     /// Those of the function.
     fn call(args: Args<'_>) -> Result<()>;
+
+    /// How TVM-FFI calls it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`tvm_ffi::call`](crate::tvm_ffi::call).
+    unsafe fn tvm_ffi(
+        function: *mut c_void,
+        args: *const crate::tvm_ffi::Any,
+        count: i32,
+        result: *mut crate::tvm_ffi::Any,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { crate::tvm_ffi::call::<Self>(function, args, count, result) }
+    }
+
+    /// How XLA calls it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`xla::call`](crate::xla::call).
+    unsafe fn xla(frame: *mut crate::xla::CallFrame) -> *mut crate::xla::XlaError {
+        // SAFETY: the caller's promise.
+        unsafe { crate::xla::call::<Self>(frame) }
+    }
 }
 
 /// How an operator is called: [`Exported::call`].

@@ -46,13 +46,13 @@ impl Export {
 
     fn tokens(&self) -> TokenStream {
         let library = self.library.unraw().to_string();
-        let ops = self.ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::tilewright_ffi::Exported>::OP));
+        let ops = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::OP));
         let checks = self.ops.iter().map(|op| {
             quote_spanned! {op.span()=>
                 const _: () = ::tilewright_ffi::backward::check_exported(<#op as ::tilewright_ffi::Exported>::OP, OPS);
             }
         });
-        let registered = self.ops.iter().map(|op| quote!(::tilewright_ffi::torch::Registration::of::<#op>()));
+        let registrations = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::REGISTRATION));
         let doors = self.ops.iter().map(Self::doors);
         quote! {
             const _: () = {
@@ -71,7 +71,7 @@ impl Export {
 
                 #[unsafe(no_mangle)]
                 extern "C" fn tilewright_torch_register() -> *const ::core::ffi::c_char {
-                    ::tilewright_ffi::torch::register(#library, &[#(#registered),*])
+                    ::tilewright_ffi::torch::register(#library, &[#(#registrations),*])
                 }
 
                 #(#doors)*
@@ -92,7 +92,7 @@ impl Export {
                     result: *mut ::tilewright_ffi::tvm_ffi::Any,
                 ) -> i32 {
                     // SAFETY: whoever calls the symbol keeps to the convention of TVM-FFI.
-                    unsafe { ::tilewright_ffi::tvm_ffi::call::<#op>(function, args, count, result) }
+                    unsafe { <#op as ::tilewright_ffi::Exported>::tvm_ffi(function, args, count, result) }
                 }
 
                 #[unsafe(export_name = #xla)]
@@ -100,7 +100,7 @@ impl Export {
                     frame: *mut ::tilewright_ffi::xla::CallFrame,
                 ) -> *mut ::tilewright_ffi::xla::XlaError {
                     // SAFETY: whoever calls the symbol keeps to the convention of XLA's FFI.
-                    unsafe { ::tilewright_ffi::xla::call::<#op>(frame) }
+                    unsafe { <#op as ::tilewright_ffi::Exported>::xla(frame) }
                 }
             };
         }

@@ -115,7 +115,7 @@ impl Parse for Dim {
 }
 
 fn keyword(input: ParseStream<'_>, expected: &str) -> Result<()> {
-    let found: Ident = input.parse()?;
+    let found: Ident = input.call(Ident::parse_any)?;
     if found == expected {
         return Ok(());
     }

@@ -117,48 +117,63 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
     text
 }
 
-/// Whether a gradient is asked for.
-fn requires_grad(op: &Op) -> String {
-    let one = |param: &Param| match &param.kind {
-        Kind::Input { optional: true } => format!("({0} is not None and {0}.requires_grad)", param.name),
-        _ => format!("{}.requires_grad", param.name),
+/// Whether a gradient is asked for, of one of these.
+fn requires_grad<'a>(params: impl Iterator<Item = &'a Param>) -> String {
+    let one = |param: &Param| {
+        let is_optional = match &param.kind {
+            Kind::Input { optional } => *optional,
+            Kind::Output(output) => output.with.is_some(),
+            Kind::InPlace | Kind::Attribute { .. } | Kind::OptionalAttribute { .. } => false,
+        };
+        match is_optional {
+            true => format!("({0} is not None and {0}.requires_grad)", param.name),
+            false => format!("{}.requires_grad", param.name),
+        }
     };
-    let tensors: Vec<String> = op.inputs().filter(|param| param.kind.is_tensor()).map(one).collect();
+    let tensors: Vec<String> = params.filter(|param| param.kind.is_tensor()).map(one).collect();
     let any = tensors.join(" or ");
     if tensors.len() == 1 { format!("{any} and _is_grad_enabled()") } else { format!("({any}) and _is_grad_enabled()") }
 }
 
 fn body(library: &Library, op: &Op, has_gradient: bool, has_outputs: bool) -> String {
-    let (asked, arguments) = (requires_grad(op), python::arguments(op));
+    let (asked, arguments) = (requires_grad(op.inputs()), python::arguments(op));
     let tensors = op.inputs().filter(|param| param.kind.is_tensor());
     let tensors: Vec<String> = tensors.map(|param| format!("{0}={0}", param.name)).collect();
-    let refuse = format!("_refuse_gradient(\"{}.{}\", {})", library.name, op.name, tensors.join(", "));
-    let written: Vec<&str> = op.in_place().map(|param| param.name.as_ref()).collect();
-    let wrote = if written.is_empty() { String::new() } else { format!("_written({})\n", written.join(", ")) };
+    let refuse = format!("_refuse_gradient(\"{}.{}\", {})\n", library.name, op.name, tensors.join(", "));
+    let written: Vec<String> = op.in_place().map(|param| param.name.to_string()).collect();
+    let wrote = if written.is_empty() { String::new() } else { noted(&python::tuple(&written)) };
+    let plain = format!("_op__{}({arguments})", op.name);
     if !has_outputs {
-        return format!("    if {asked}:\n        {refuse}\n    _op__{}({arguments})\n    {wrote}", op.name);
+        return indent(&format!("if {asked}:\n    {refuse}{plain}\n{wrote}"), 4);
     }
-    let call = |call: &str| given(op, call, &wrote);
-    let with_gradient =
-        if has_gradient { call(&format!("{}.apply({arguments})", class_name(op))) } else { refuse.clone() + "\n" };
-    let outputs: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
-    let unpack = if outputs.len() == 1 { "out".to_string() } else { outputs.join(", ") };
-    let unpacked = if outputs.len() == 1 { String::new() } else { format!("    {unpack} = out\n") };
-    let passed: Vec<String> = match outputs.as_slice() {
-        [one] => vec![format!("{one}=out")],
-        several => several.iter().map(|output| format!("{output}={output}")).collect(),
+    let with_gradient = match has_gradient {
+        true => given(op, &format!("{}.apply({arguments})", class_name(op)), &wrote),
+        false => refuse,
     };
-    let all_written: Vec<&str> = written.iter().copied().chain(unpack.split(", ")).collect();
-    format!(
-        "    if out is None:\n        if {asked}:\n{}{}    if {asked}:\n        _refuse_out(\"{}.{}\")\n{unpacked}    _out__{}({arguments}, {})\n    _written({})\n    return out\n",
-        indent(&with_gradient, 12),
-        indent(&call(&format!("_op__{}({arguments})", op.name)), 8),
-        library.name,
-        op.name,
-        op.name,
-        passed.join(", "),
-        all_written.join(", "),
-    )
+    let made = format!("if {asked}:\n{}{}", indent(&with_gradient, 4), given(op, &plain, &wrote));
+    indent(&format!("if out is None:\n{}{}", indent(&made, 4), into_given(library, op)), 4)
+}
+
+/// The call that writes outputs which are given.
+fn into_given(library: &Library, op: &Op) -> String {
+    let outputs: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
+    let asked = requires_grad(op.inputs().chain(op.outputs().map(|(param, _)| param)));
+    let mut written: Vec<String> = op.in_place().map(|param| param.name.to_string()).collect();
+    written.extend(outputs.iter().map(|output| (*output).to_string()));
+    let written = match op.outputs().any(|(_, output)| output.with.is_some()) {
+        true => format!("[_t for _t in {} if _t is not None]", python::tuple(&written)),
+        false => python::tuple(&written),
+    };
+    let passed: Vec<String> = outputs.iter().map(|output| format!("{output}={output}")).collect();
+    let mut text =
+        format!("{} = out\nif {asked}:\n    _refuse_out(\"{}.{}\")\n", outputs.join(", "), library.name, op.name);
+    let _ = writeln!(text, "_out__{}({}, {})", op.name, python::arguments(op), passed.join(", "));
+    text + &noted(&written) + "return out\n"
+}
+
+/// Tells autograd that tensors were written.
+fn noted(tensors: &str) -> String {
+    format!("if not _is_compiling():\n    _note_writes({tensors})\n")
 }
 
 /// Returns what a call gives. Outputs that are not there are `None`.

@@ -176,6 +176,7 @@ def test_gradients_that_do_not_exist_are_refused():
     check("tw_example.row_sum: `x` requires a gradient, but the operator has none", lambda: ops.row_sum(x))
     check("tw_example.add_assign: `x` requires a gradient", lambda: ops.add_assign(x, randn(4, 4)))
     check("tw_example.silu: with `out` there is no gradient", lambda: ops.silu(x, out=torch.empty(4, 4, device=DEVICE)))
+    check("tw_example.silu: with `out` there is no gradient", lambda: ops.silu(randn(4, 4), out=x))
     second = lambda: torch.autograd.grad(ops.silu(x).sum(), x, create_graph=True)
     check("tw_example.silu_backward: `x` requires a gradient, but the operator has none", second)
     with torch.no_grad():

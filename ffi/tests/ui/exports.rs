@@ -1,3 +1,5 @@
+#![allow(unused_variables)]
+
 use tilewright_ffi::prelude::*;
 
 #[op(out(y: like(x)), backward = scale_backward)]

@@ -11,6 +11,9 @@ from . import _library
 _library.register_torch()
 
 _is_grad_enabled = torch.is_grad_enabled
+# Autograd must not use what it has saved of a tensor that was written since. `torch.compile` sees to that itself.
+_is_compiling = torch.compiler.is_dynamo_compiling
+_note_writes = torch.autograd.graph.increment_version
 
 
 def _refuse_gradient(operator, **tensors):
@@ -24,9 +27,3 @@ def _refuse_gradient(operator, **tensors):
 
 def _refuse_out(operator):
     raise RuntimeError(f"{operator}: with `out` there is no gradient; call it under `torch.no_grad()`")
-
-
-def _written(*tensors):
-    # Autograd must not use what it has saved of a tensor that was written since. `torch.compile` sees to that itself.
-    if not torch.compiler.is_compiling():
-        torch.autograd.graph.increment_version([tensor for tensor in tensors if tensor is not None])
