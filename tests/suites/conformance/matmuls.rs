@@ -307,7 +307,8 @@ fn few_rows() -> Row {
         let x: Vec<f32> = Random::new(68).small(rows * columns, -100, 100);
         let want: Vec<f32> = x.iter().map(|x| x + 1.0).chain([7.0]).collect();
         let mut out = device.full(x.len() + 1, 7.0)?;
-        let call = StagedConsts { STAGES: stages }.call(&device.upload(&x)?, &mut out, rows as i32, columns as i32);
+        let buffer = device.upload(&x)?;
+        let call = StagedConsts { STAGES: stages }.call(&buffer, &mut out, rows as i32, columns as i32);
         call.grid(programs).launch(device)?;
         equal(&out.to_vec()?, &want)
     }

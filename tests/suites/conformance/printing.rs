@@ -65,7 +65,7 @@ fn negative<const N: usize>(x: Ptr<i32>) {
 
 #[kernel]
 fn cast<const N: usize>(x: Ptr<u8>) {
-    println!("x: {}", load(x + arange(0, N)) as i32 + (1 << 31));
+    println!("x: {}", load(x + arange(0, N)) as i32 + i32::MIN);
 }
 
 #[kernel]
