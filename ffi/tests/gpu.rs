@@ -209,7 +209,8 @@ fn call<O: Exported>(x: &Buffer<f32>, y: &mut Buffer<f32>, attribute: Option<(&s
     let (x_sizes, y_sizes) = ([x.len() as i64], [y.len() as i64]);
     let (x, y) = (row(x, &x_sizes), row(y, &y_sizes));
     let (args, results) = ([&raw const x], [&raw const y]);
-    let buffers = |items: &[*const XlaBuffer; 1]| Buffers { header: NO_EXTENSION, len: 1, types: &1, items: items.as_ptr() };
+    let buffers =
+        |items: &[*const XlaBuffer; 1]| Buffers { header: NO_EXTENSION, len: 1, types: &1, items: items.as_ptr() };
     let (name, value) = attribute.unwrap_or_default();
     let span = |text: &str| Span { data: text.as_ptr(), len: text.len() };
     let (name, value) = (span(name), span(value));
