@@ -132,7 +132,10 @@ fn describe(function: &ItemFn, options: &Options, params: Vec<Param>, errors: &m
         }
     });
     // What the function returns is judged where it says so.
-    let returned = signature.output.span();
+    let returned = match &signature.output {
+        ReturnType::Type(_, ty) => ty.span(),
+        ReturnType::Default => signature.ident.span(),
+    };
     let mut called = name.clone();
     called.set_span(returned);
     let called = quote_spanned! {returned=>
