@@ -171,7 +171,7 @@ fn candles_attention(model: &Model, q: &Tensor, first: usize, cache: &Tensor) ->
         x.unsqueeze(2)?.expand((1, kv_heads, heads / kv_heads, there, d))?.reshape((1, heads, there, d))
     };
     let (k, v) = (repeated(0)?, repeated(1)?);
-    let scores = (q.matmul(&k.t()?)? * (1.0 / (d as f64).sqrt()))?;
+    let scores = (q.contiguous()?.matmul(&k.t()?)? * (1.0 / (d as f64).sqrt()))?;
     let scores = if count == 1 { scores } else { scores.broadcast_add(&model.places.mask(first, count)?)? };
     ops::softmax_last_dim(&scores)?.matmul(&v)
 }
