@@ -176,7 +176,7 @@ macro_rules! common {
             }
 
             /// The strides, in elements, of a tensor of `R` dimensions: how far neighbours along each are apart in
-            /// [`elements`](Self::elements).
+            /// `elements`.
             ///
             /// # Errors
             ///

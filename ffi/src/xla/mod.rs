@@ -2,7 +2,7 @@
 //!
 //! `tilewright_xla_silu` is one handler for the CPU and for CUDA. Operands are the tensors that are given, in order; results
 //! are the outputs and then the tensors that are written in place, which the caller aliases with their operands. Attributes
-//! have the names of parameters; [`GIVEN`] says which optional tensors are among the operands.
+//! have the names of parameters; an attribute says which optional tensors are among the operands.
 
 mod api;
 
