@@ -293,7 +293,7 @@ fn errors_of_kernels_come_with_the_next_call_or_when_waiting() {
     let (memory, stream) = set_up();
     let (x, mut y) = (memory.zeros::<f32>(8).expect("x"), memory.zeros::<f32>(8).expect("y"));
     memory.synchronize().expect("memory is set");
-    // Whichever of them is first.
+    // Of the lanes that read too far, any may report.
     let what = "of `x`, which has 8 elements";
     call::<example::launches_out_of_bounds>(&x, &mut y, None).expect("nothing is known yet");
     stream.cudarc().expect("of CUDA").synchronize().expect("the driver waits");

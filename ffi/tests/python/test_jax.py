@@ -122,7 +122,7 @@ def test_errors_of_kernels_name_their_line():
         jax.block_until_ready(ops.launches_out_of_bounds(randn(8)))
         tw_example.synchronize()
 
-    harness.check_error(Exception, "loads element 8 of `x`, which has 8 elements", call)
+    harness.check_error(Exception, "of `x`, which has 8 elements", call)
     close(ops.silu(randn(3)), jax.nn.silu(randn(3)))
 
 
