@@ -199,7 +199,7 @@ fn api() -> Api {
 }
 
 /// A row of floats as a buffer of XLA.
-fn row<'a>(buffer: &Buffer<f32>, sizes: &'a [i64; 1]) -> XlaBuffer {
+fn row(buffer: &Buffer<f32>, sizes: &[i64; 1]) -> XlaBuffer {
     let data = buffer.as_view().raw().address.get() as *mut c_void;
     XlaBuffer { header: NO_EXTENSION, dtype: F32, data, rank: 1, sizes: sizes.as_ptr() }
 }
