@@ -85,7 +85,10 @@ fn watch_the_end() {
 extern "C" fn wait_for_users() {
     let until = Instant::now() + LIMIT;
     let mut state = USERS.state.lock().unwrap_or_else(PoisonError::into_inner);
-    state.ends = true;
+    // It has been registered several times, and the first call has waited as long as anybody should.
+    if std::mem::replace(&mut state.ends, true) {
+        return;
+    }
     // Whoever ends the process from inside LLVM does not wait for itself.
     while state.inside > OWN.get() {
         let left = until.saturating_duration_since(Instant::now());

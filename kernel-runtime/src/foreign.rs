@@ -123,20 +123,21 @@ fn cached_slow(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device
 }
 
 /// The primary context of a GPU, opened once. Its settings stay as they are.
-fn primary(ordinal: usize) -> Result<Arc<Context>> {
-    static OPEN: Mutex<Vec<(usize, Arc<Context>)>> = Mutex::new(Vec::new());
+fn primary(ordinal: usize) -> Result<(Arc<CudaContext>, Arc<Context>)> {
+    type Opened = (usize, Arc<CudaContext>, Arc<Context>);
+    static OPEN: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
     let count = driver::load()?.device_count();
     if ordinal >= count {
         return Err(Error::NoSuchDevice { requested: ordinal, count });
     }
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, context)) = open.iter().find(|(index, _)| *index == ordinal) {
-        return Ok(context.clone());
+    if let Some((_, ctx, context)) = open.iter().find(|(index, ..)| *index == ordinal) {
+        return Ok((ctx.clone(), context.clone()));
     }
     let ctx = CudaContext::new(ordinal).map_err(wrap("cuDevicePrimaryCtxRetain"))?;
-    let context = Context::from_cudarc(ctx)?;
-    open.push((ordinal, context.clone()));
-    Ok(context)
+    let context = Context::from_cudarc(ctx.clone())?;
+    open.push((ordinal, ctx.clone(), context.clone()));
+    Ok((ctx, context))
 }
 
 impl Device {
@@ -156,13 +157,15 @@ impl Device {
     /// or asked for errors.
     pub unsafe fn of_stream(ordinal: usize, stream: u64) -> Result<Device> {
         cached(Key { context: ContextKey::Primary(ordinal), stream }, || {
-            let context = primary(ordinal)?;
-            Device::of_borrowed_stream(&context, stream)
+            let (ctx, context) = primary(ordinal)?;
+            let handle = std::ptr::without_provenance_mut::<sys::CUstream_st>(stream as usize);
+            // SAFETY: a name, which is used while the stream is alive, as the caller promises.
+            Device::of_foreign_stream(&context, unsafe { ctx.wrap_borrowed_stream(handle) })
         })
     }
 
     /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
-    /// context. The stream is not kept alive.
+    /// context. The cache keeps the stream.
     ///
     /// # Errors
     ///
@@ -171,18 +174,7 @@ impl Device {
         let ctx = stream.context();
         let key =
             Key { context: ContextKey::Named(ctx.cu_ctx().addr() as u64), stream: stream.cu_stream().addr() as u64 };
-        cached(key, || {
-            let context = Context::from_cudarc(ctx.clone())?;
-            Device::of_borrowed_stream(&context, key.stream)
-        })
-    }
-
-    fn of_borrowed_stream(context: &Arc<Context>, stream: u64) -> Result<Device> {
-        let Context::Cuda(memory) = &**context else { return Ok(Device::cpu()) };
-        let handle = std::ptr::without_provenance_mut::<sys::CUstream_st>(stream as usize);
-        // SAFETY: a name, which is used while the stream is alive, as whoever asked for the device has promised.
-        let stream = unsafe { memory.ctx.wrap_borrowed_stream(handle) };
-        Device::of_foreign_stream(context, stream)
+        cached(key, || Device::of_foreign_stream(&Context::from_cudarc(ctx.clone())?, stream.clone()))
     }
 
     /// Memory that somebody else owns, to read: the address of `len` elements in memory of this device's context, or of the

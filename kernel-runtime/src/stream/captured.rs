@@ -103,10 +103,11 @@ impl Captured {
         if graphs.is_empty() {
             return;
         }
+        // Before the records are looked at: of a graph that goes later, there may be more to hear.
+        let gone = std::mem::take(&mut *lock(&GONE));
         for (_, records) in graphs.iter() {
             records.collect(|launch, error| ledger.lock().push_error(stream, launch, error));
         }
-        let gone = std::mem::take(&mut *lock(&GONE));
         if gone.is_empty() {
             return;
         }

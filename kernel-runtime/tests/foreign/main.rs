@@ -141,6 +141,23 @@ fn devices_are_found_by_stream_and_thread() -> Result<()> {
     })
 }
 
+/// A device that safe code made of a stream keeps it.
+#[test]
+fn a_stream_of_cudarc_is_kept() -> Result<()> {
+    on_a_gpu(|| {
+        let ctx = cudarc::driver::CudaContext::new(0).expect("there is a GPU");
+        let stream = ctx.new_stream().expect("a stream");
+        let device = Device::of_cudarc(&stream)?;
+        assert_eq!(device.default_stream(), Device::of_cudarc(&stream)?.default_stream());
+        drop(stream);
+        let x = device.upload(&numbers())?;
+        let mut out = device.zeros::<f32>(N)?;
+        add::<_, 128>(&x, &x, &mut out, N as i32).grid(3).launch(&device)?;
+        assert_eq!(out.to_vec()?, numbers().iter().map(|x| x + x).collect::<Vec<f32>>());
+        device.synchronize()
+    })
+}
+
 /// A kernel fails on the owner's stream, the owner waits in its own way, and the next call is told.
 fn check_errors(owner: &Owner) -> Result<()> {
     let device = owner.device()?;
