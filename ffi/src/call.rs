@@ -221,7 +221,7 @@ pub(crate) fn check_given(name: &str, given: &RawTensor<'_>, wanted: &Wanted) ->
 }
 
 /// Checks that what is written shares memory with no other tensor: the function may rely on that. Outputs that a door has
-/// allocated itself, those from `fresh` on, need no look.
+/// allocated itself, of which `has_fresh_outputs` speaks, need no look.
 ///
 /// # Errors
 ///

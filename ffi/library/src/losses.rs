@@ -3,7 +3,7 @@
 use crate::views::context;
 use tilewright::prelude::*;
 use tilewright_ffi::prelude::*;
-use tilewright_kernels::rows::{self as library, CrossEntropy, CrossEntropyFactors, CrossEntropyWorkspace, Reduction};
+use tilewright_kernels::rows::{self as library, CrossEntropy, CrossEntropyFactors, CrossEntropyWorkspace};
 use tilewright_kernels::{TensorView, TensorViewMut};
 
 fn options(ignore_index: i64, label_smoothing: f64, z_loss: f64) -> CrossEntropy {
@@ -83,18 +83,13 @@ pub fn cross_entropy_rows(
     #[default(-100)] ignore_index: i64,
     #[default(0.0)] label_smoothing: f64,
     #[default(0.0)] z_loss: f64,
-    scratch: &Scratch<'_>,
 ) -> Result<()> {
-    let options = options(ignore_index, label_smoothing, z_loss).reduction(Reduction::None);
+    let options = options(ignore_index, label_smoothing, z_loss);
     let (cx, losses) = (context(&logits), losses.view_mut::<f32, 1>()?);
-    let unused = CrossEntropyWorkspace {
-        losses: TensorViewMut::new(scratch.take::<f32>(0)?, [0])?,
-        scale: TensorViewMut::new(scratch.take::<f32>(0)?, [0])?,
-    };
     dispatch!(targets.dtype() => I in [i64, i32] {
         let targets = targets.view::<I, 1>()?;
         dispatch!(logits.dtype() => T in [f32, f16, bf16, f64] {
-            Ok(library::cross_entropy_into(&cx, logits.view::<T, 2>()?, targets, options, unused, losses)?)
+            Ok(library::cross_entropy_rows_into(&cx, logits.view::<T, 2>()?, targets, options, losses)?)
         })
     })
 }

@@ -44,7 +44,10 @@ fn run(program: &str, arguments: &[&str], expected: &str) {
         return;
     };
     let path = here().join(program);
-    let paths = std::env::join_paths([package(), path.parent().expect("a folder")]).expect("paths without colons");
+    // What runs tests is that of `tilewright-ffi`.
+    let harness = here().with_file_name("tests").join("python");
+    let paths =
+        std::env::join_paths([package(), path.parent().expect("a folder"), &harness]).expect("paths without colons");
     let mut command = Command::new(python);
     command.arg(&path).args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
     command.env("PYTHONPATH", paths).env("PYTHONDONTWRITEBYTECODE", "1").env("RUST_BACKTRACE", "0");

@@ -1,6 +1,6 @@
 //! Cross entropy of rows of logits, and its gradient.
 
-use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_into};
+use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_into, cross_entropy_rows_into};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
 use crate::config::{Key, config};
@@ -339,10 +339,13 @@ pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
 ) -> Result<Tensor<f32, 1>> {
     let (logits, targets) = (logits.into(), targets.into());
     check(&logits, &targets)?;
-    let rows = if options.reduction == Reduction::None { 0 } else { targets.len() };
-    let (mut losses, mut scale) = (Tensor::empty(cx.device(), [rows])?, Tensor::empty(cx.device(), [1])?);
+    let mut losses = Tensor::empty(cx.device(), targets.shape())?;
+    if options.reduction == Reduction::None {
+        cross_entropy_rows_into(cx, logits, targets, options, &mut losses)?;
+        return Ok(losses);
+    }
+    let (mut scale, mut out) = (Tensor::empty(cx.device(), [1])?, Tensor::empty(cx.device(), [1])?);
     let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
-    let mut out = Tensor::empty(cx.device(), [options.reduction.len(targets.len())])?;
     cross_entropy_into(cx, logits, targets, options, workspace, &mut out)?;
     Ok(out)
 }

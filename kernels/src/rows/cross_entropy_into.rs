@@ -1,6 +1,6 @@
 //! Cross entropy into memory that is given, all of it: nothing is allocated.
 
-use super::cross_entropy::{CrossEntropy, Gradient, check, count, gradient, losses};
+use super::cross_entropy::{CrossEntropy, Gradient, check, count, gradient, losses as launch_losses};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::packed;
 use crate::{Context, TensorView, TensorViewMut, check};
@@ -35,18 +35,35 @@ pub fn cross_entropy_into<'a, 'b, 'c, T: Float, I: Int>(
     check::shape("loss", loss.shape(), [options.reduction.len(targets.len())])?;
     packed("loss", loss.is_contiguous())?;
     if options.reduction == Reduction::None {
-        return losses(cx, logits, targets.elements(), loss.elements(), &options);
+        return cross_entropy_rows_into(cx, logits, targets, options, loss);
     }
     let CrossEntropyWorkspace { losses: mut rows, mut scale } = workspace;
-    check::shape("losses", rows.shape(), targets.shape())?;
-    packed("losses", rows.is_contiguous())?;
-    losses(cx, logits, targets.elements(), rows.elements_mut(), &options)?;
+    cross_entropy_rows_into(cx, logits, targets, options, rows.reborrow())?;
     let mut divisor = None;
     if options.reduction == Reduction::Mean {
         cross_entropy_scale_into(cx, targets, options, scale.reborrow())?;
         divisor = Some(scale.as_view().elements());
     }
     reduce(cx, rows.as_view(), divisor, 1.0, loss)
+}
+
+/// The loss of each row, into a tensor `[rows]`, whatever the reduction among the options. It needs nothing beside it.
+///
+/// # Errors
+///
+/// As [`cross_entropy`](super::cross_entropy()).
+pub fn cross_entropy_rows_into<'a, 'b, 'c, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+    losses: impl Into<TensorViewMut<'c, f32, 1>>,
+) -> Result<()> {
+    let (logits, targets, losses) = (logits.into(), targets.into(), losses.into());
+    check(&logits, &targets)?;
+    check::shape("losses", losses.shape(), targets.shape())?;
+    packed("losses", losses.is_contiguous())?;
+    launch_losses(cx, logits, targets.elements(), losses.elements(), &options)
 }
 
 /// One over the number of targets that are not ignored, into `scale`, `[1]`: what a mean of losses multiplies their sum by.

@@ -27,7 +27,7 @@ pub use cross_entropy::{
 };
 pub use cross_entropy_into::{
     CrossEntropyFactors, CrossEntropyWorkspace, cross_entropy_gradient_into, cross_entropy_in_place_into,
-    cross_entropy_into, cross_entropy_scale_into,
+    cross_entropy_into, cross_entropy_rows_into, cross_entropy_scale_into,
 };
 pub use divergence::{DivergenceConfig, KlTarget, jsd, jsd_backward, kl_divergence, kl_divergence_backward};
 pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_into};
