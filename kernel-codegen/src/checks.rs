@@ -52,40 +52,86 @@ pub enum Class {
     Described,
 }
 
-impl Class {
-    /// The word for the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::LaunchCondition => "decided at launch",
-            Class::Residual(open) => open.name(),
-            Class::Described => "inside its tensor",
-        }
-    }
-}
-
 /// Why the host cannot tell where an access goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Open {
-    /// Nothing bounds its offsets below.
-    Below,
-    /// Nothing bounds them above.
-    Above,
-    /// Nothing bounds them at all.
-    Both,
+    /// Its offsets are made from a value without bounds.
+    Unbounded(Unbounded),
     /// They are remainders of loaded numbers, which may be negative.
     Sign,
     /// It can, but this variant is for launches in which something is not so.
     Asked,
 }
 
-impl Open {
-    fn name(self) -> &'static str {
+/// A value that the host knows too little of, from which offsets are made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unbounded {
+    /// Which bounds it lacks.
+    pub lacks: Lacks,
+    /// How it comes about.
+    pub origin: Origin,
+    /// Where.
+    pub span: Span,
+}
+
+/// Which bounds a value lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lacks {
+    /// Nothing bounds it below.
+    Below,
+    /// Nothing bounds it above.
+    Above,
+    /// Nothing bounds it at all.
+    Both,
+}
+
+impl Lacks {
+    /// What both lack; if they lack different bounds, what this one lacks.
+    pub(crate) fn and(self, other: Lacks) -> Lacks {
+        match (self, other) {
+            (Lacks::Both, other) => other,
+            (one, _) => one,
+        }
+    }
+}
+
+/// How a value comes about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    /// A load.
+    Loaded(ParamId),
+    /// An atomic, which returns what was there before.
+    Exchanged(ParamId),
+    /// A loop that changes it from iteration to iteration.
+    Carried,
+    /// Any other operation.
+    Computed,
+}
+
+impl Class {
+    /// The words for the report, from the names of parameters and of places.
+    pub(crate) fn words(self, name: &dyn Fn(ParamId) -> String, place: &dyn Fn(Span) -> String) -> String {
         match self {
-            Open::Below => "checked per lane: nothing bounds its offsets below",
-            Open::Above => "checked per lane: nothing bounds its offsets above",
-            Open::Both => "checked per lane: nothing bounds its offsets",
-            Open::Sign => "checked per lane: a remainder of what is loaded may be negative",
-            Open::Asked => "checked per lane",
+            Class::LaunchCondition => "decided at launch".to_string(),
+            Class::Described => "inside its tensor".to_string(),
+            Class::Residual(Open::Asked) => "checked per lane".to_string(),
+            Class::Residual(Open::Sign) => {
+                "checked per lane: a remainder of what is loaded may be negative".to_string()
+            }
+            Class::Residual(Open::Unbounded(Unbounded { lacks, origin, span })) => {
+                let lacks = match lacks {
+                    Lacks::Below => "below",
+                    Lacks::Above => "above",
+                    Lacks::Both => "at all",
+                };
+                let what = match origin {
+                    Origin::Loaded(param) => format!("what is loaded from `{}`", name(param)),
+                    Origin::Exchanged(param) => format!("what an atomic returns of `{}`", name(param)),
+                    Origin::Carried => "what the loop carries".to_string(),
+                    Origin::Computed => "what is computed".to_string(),
+                };
+                format!("checked per lane: {what} at {} is not bounded {lacks}", place(span))
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 mod support;
 
-use kernel_codegen::checks::{CheckPlan, Checks, Class, LaunchEnv, Open};
-use kernel_core::ir::{Func, MemoryOp, Op};
+use kernel_codegen::checks::{CheckPlan, Checks, Class, Lacks, LaunchEnv, Open, Origin, Unbounded};
+use kernel_core::ir::{Func, MemoryOp, Op, ParamId, Span};
 use kernel_core::text;
 use support::checked::{Launch, MASKED, classes, holds, prepare};
 
@@ -36,6 +36,12 @@ fn the_fast_variant_has_no_checks_and_the_other_has_all() {
     assert!(plan.accesses.is_empty());
 }
 
+/// Offsets that come from `index`, whose elements lack these bounds.
+fn loaded(lacks: Lacks) -> Class {
+    let origin = Origin::Loaded(ParamId::new(0));
+    Class::Residual(Open::Unbounded(Unbounded { lacks, origin, span: Span::UNKNOWN }))
+}
+
 /// `y = table[index[i]]`, with the mask `i < n`, and with `clamped` in front of the gather.
 fn gather(dtype: &str, clamp: &str) -> String {
     format!(
@@ -61,11 +67,11 @@ fn gather(dtype: &str, clamp: &str) -> String {
 #[test]
 fn a_gather_by_data_is_checked_per_lane() {
     let free = gather("i32", "%t: bool = const true\n  %m: bool[64] = splat %t");
-    assert_eq!(classes(&free), [Class::LaunchCondition, Class::Residual(Open::Both)]);
+    assert_eq!(classes(&free), [Class::LaunchCondition, loaded(Lacks::Both)]);
     let (func, _) = prepare(&free, Checks::AtLaunch);
     assert_eq!(checks_in(&func), 1);
     // An upper bound alone does not keep a negative index out.
-    assert_eq!(classes(&gather("i32", "%m: bool[64] = cmp.lt %13, %14"))[1], Class::Residual(Open::Below));
+    assert_eq!(classes(&gather("i32", "%m: bool[64] = cmp.lt %13, %14"))[1], loaded(Lacks::Below));
 }
 
 #[test]
@@ -95,7 +101,7 @@ fn bits_that_a_shift_leaves_bound_an_index() {
     };
     assert!(holds(&shifted(26), &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 64, 0], grid: 1 }));
     assert!(!holds(&shifted(26), &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 63, 0], grid: 1 }));
-    assert_eq!(classes(&shifted(2))[1], Class::Residual(Open::Above));
+    assert_eq!(classes(&shifted(2))[1], loaded(Lacks::Above));
 }
 
 /// A row that wraps around: `x[(program_id(0) * 64 + arange(0, 64)) % n]`, or what else the offsets are.

@@ -3,9 +3,9 @@
 
 mod support;
 
-use kernel_codegen::checks::{Checks, Kept, LaunchEnv};
+use kernel_codegen::checks::{Checks, Class, Kept, Lacks, LaunchEnv, Open, Origin, Unbounded};
 use kernel_core::interp::{FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{Bound, ControlOp, DType, Op};
+use kernel_core::ir::{Bound, ControlOp, DType, Op, ParamId};
 use kernel_core::text;
 use support::checked::prepare;
 
@@ -182,12 +182,17 @@ fn believed_bounds_bound_accesses() {
         let access = "%p: *x = add_ptr %x, %d\n %v: i32 = load %p\n store %out, %v";
         format!("%d: i32 = load %x\n {below}\n {}\n {access}", if believed { assume } else { "" })
     };
-    let classes = |believed: bool| -> Vec<&'static str> {
+    let classes = |believed: bool| -> Vec<Class> {
         let (_, plan) = prepare(&kernel("", &body(believed)), Checks::AtLaunch);
-        plan.accesses.iter().map(|access| access.class.name()).collect()
+        plan.accesses.iter().map(|access| access.class).collect()
     };
-    let launch = "decided at launch";
-    assert_eq!(classes(false), [launch, "checked per lane: nothing bounds its offsets", launch, launch]);
+    let launch = Class::LaunchCondition;
+    let [first, Class::Residual(Open::Unbounded(Unbounded { lacks, origin, .. })), third, fourth] = classes(false)[..]
+    else {
+        panic!("{:?}", classes(false));
+    };
+    assert_eq!([first, third, fourth], [launch; 3]);
+    assert_eq!((lacks, origin), (Lacks::Both, Origin::Loaded(ParamId::new(0))));
     assert_eq!(classes(true), [launch; 4]);
     let source = kernel("", &body(true));
     assert!(host(&source, 16, 0, 1));

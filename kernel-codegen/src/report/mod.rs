@@ -256,7 +256,8 @@ impl Report {
             write!(f, ", masked")?;
         }
         if let Some(class) = access.class {
-            write!(f, ", {}", class.name())?;
+            let name = |param: ParamId| self.params.get(param.index()).map_or("?", String::as_str).to_string();
+            write!(f, ", {}", class.words(&name, &|span| self.place(span)))?;
         }
         match access.layout {
             Some(layout) => writeln!(f, ", layout #{}", layout.index()),

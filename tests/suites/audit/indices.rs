@@ -61,6 +61,58 @@ fn the_host_decides_about_bounded_indices() {
     }
 }
 
+/// Every way in which an index has no bound, by number.
+#[kernel]
+fn unbounded<const HOW: i32, const N: usize>(x: Ptr<f32>, ids: Ptr<i32>, next: PtrMut<i32>, out: PtrMut<f32>) {
+    let lane = arange(0, N);
+    let id = load(ids + lane);
+    let at = if HOW == 0 {
+        lane + 2 * id
+    } else if HOW == 1 {
+        maximum(id, 0) + lane
+    } else if HOW == 2 {
+        minimum(id, 7) - 1
+    } else if HOW == 3 {
+        atomic_add(next, 1) + lane
+    } else if HOW == 4 {
+        let mut at = load(ids);
+        for _ in 0..3 {
+            at = at * 2;
+        }
+        at + lane
+    } else {
+        (load(x + lane) * 2.0) as i32
+    };
+    store(out + lane, load(x + at));
+}
+
+#[test]
+fn the_report_names_what_has_no_bound() {
+    let line = |text: &str| {
+        let found = include_str!("indices.rs")
+            .lines()
+            .skip_while(|line| !line.contains("fn unbounded"))
+            .position(|line| line.contains(text));
+        let before = include_str!("indices.rs").lines().position(|line| line.contains("fn unbounded"));
+        1 + found.expect("the line is there") + before.expect("the kernel is there")
+    };
+    for (how, what, text, lacks) in [
+        (0, "what is loaded from `ids`", "let id = load", "at all"),
+        (1, "what is loaded from `ids`", "let id = load", "above"),
+        (2, "what is loaded from `ids`", "let id = load", "below"),
+        (3, "what an atomic returns of `next`", "atomic_add", "at all"),
+        (4, "what the loop carries", "for _ in 0..3", "at all"),
+        (5, "what is computed", "* 2.0", "at all"),
+    ] {
+        let compiled = UnboundedConsts { HOW: how, N }.compile(Target::sm_90a()).expect("it compiles");
+        let report = compiled.report().to_string();
+        let checked = report.lines().find(|line| line.contains("checked per lane")).expect("an access is checked");
+        let want = format!("checked per lane: {what} at tests/suites/audit/indices.rs:{}:", line(text));
+        assert!(checked.contains(&want), "{how}: {want}\n{checked}");
+        assert!(checked.contains(&format!("is not bounded {lacks},")), "{how}\n{checked}");
+    }
+}
+
 #[test]
 fn bounded_indices_read_what_they_should() {
     check(|device| {

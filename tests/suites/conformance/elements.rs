@@ -54,6 +54,8 @@ macro_rules! floats {
     )*};
 }
 floats! {
+    F8E4M3 8, |x| F8E4M3::to_f64(x), |v| F8E4M3::from_f64(v);
+    F8E5M2 8, |x| F8E5M2::to_f64(x), |v| F8E5M2::from_f64(v);
     f16 16, |x| x.to_f64(), |v| f16::from_f64(v);
     bf16 16, |x| x.to_f64(), |v| bf16::from_f64(v);
     f32 32, |x| f64::from(x), |v| v as f32;

@@ -318,34 +318,7 @@ fn sizes() -> Row {
     row
 }
 
-/// The 8-bit floats, as plain Rust makes them.
-trait EightBits: Float {
-    const NAME: &'static str;
-    fn nearest(x: f64) -> Self;
-    fn plain(self) -> f64;
-}
-
-impl EightBits for F8E4M3 {
-    const NAME: &'static str = "f8e4m3";
-    fn nearest(x: f64) -> F8E4M3 {
-        F8E4M3::from_f64(x)
-    }
-    fn plain(self) -> f64 {
-        self.to_f64()
-    }
-}
-
-impl EightBits for F8E5M2 {
-    const NAME: &'static str = "f8e5m2";
-    fn nearest(x: f64) -> F8E5M2 {
-        F8E5M2::from_f64(x)
-    }
-    fn plain(self) -> f64 {
-        self.to_f64()
-    }
-}
-
-fn eight_bits_case<T: EightBits>(device: &Device, form: Form) -> Outcome {
+fn eight_bits_case<T: Element + Float>(device: &Device, form: Form) -> Outcome {
     let [m, n, k] = form.size;
     let mut random = Random::new(57);
     // Few are not zero, so that the first product is exact in 8 bits.
@@ -353,14 +326,14 @@ fn eight_bits_case<T: EightBits>(device: &Device, form: Form) -> Outcome {
         |len: usize| -> Vec<f64> { (0..len).map(|_| [-1.0, 1.0, 0.5][random.below(3) as usize]).collect() };
     let (mut a, b, w) = (sparse(m * k), sparse(k * n), sparse(n * n));
     a.iter_mut().enumerate().filter(|(i, _)| i / k % 32 != i % k % 32).for_each(|(_, a)| *a = 0.0);
-    let upload = |values: &[f64]| device.upload(&values.iter().map(|&x| T::nearest(x)).collect::<Vec<T>>());
+    let upload = |values: &[f64]| device.upload(&values.iter().map(|&x| T::from_f64(x)).collect::<Vec<T>>());
     let bias = device.zeros::<f32>(1)?;
     let mut out = device.zeros::<f32>(m * n)?;
     let (x, y, w_there) = (upload(&a)?, upload(&b)?, upload(&w)?);
     form.consts().call(&x, &y, &w_there, &bias, &mut out).grid(1).num_warps(form.warps).launch(device)?;
     let mut z = multiplied(&a, &b, form.size);
     if form.epilogue == 6 {
-        z.iter_mut().for_each(|z| *z = T::nearest(*z).plain());
+        z.iter_mut().for_each(|z| *z = T::from_f64(*z).to_f64());
     }
     let want: Vec<f32> = form.finished(z, &w, &[]).into_iter().map(|x| x as f32).collect();
     equal(&out.to_vec()?, &want)

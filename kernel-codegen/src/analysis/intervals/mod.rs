@@ -22,6 +22,7 @@ use kernel_core::ir::{
 };
 
 use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, hypotheses, strip};
+use crate::checks::Lacks;
 use kernel_core::backend::conditions::{Condition, LaunchConditions, Node, NodeId};
 
 /// What a value is made from, and thereby what may differ between its occurrences in one launch.
@@ -54,6 +55,15 @@ impl Described {
     /// Whether the interval is worth evaluating at launch.
     pub(crate) fn is_bounded(self) -> bool {
         self.bounded_below && self.bounded_above
+    }
+
+    /// Which bounds are missing, of something that is not bounded.
+    pub(crate) fn lacks(self) -> Lacks {
+        match (self.bounded_below, self.bounded_above) {
+            (false, true) => Lacks::Below,
+            (true, false) => Lacks::Above,
+            (false, false) | (true, true) => Lacks::Both,
+        }
     }
 
     /// The same, bounded where another one is: it grows with that, and never leaves its dtype.

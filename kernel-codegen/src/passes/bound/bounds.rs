@@ -22,11 +22,12 @@ use kernel_core::backend::Checks;
 use kernel_core::backend::conditions::{Condition, Node};
 use kernel_core::edit::{Action, Cursor, Result, Rewriter};
 use kernel_core::ir::{
-    Bound, CreateOp, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, Safety, Span, ValueId, view,
+    Bound, ControlOp, CreateOp, DType, Def, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, Safety, Span,
+    ValueId, view,
 };
 
-use crate::analysis::intervals::Describer;
-use crate::checks::{Access, AccessKind, Class, Open};
+use crate::analysis::intervals::{Described, Describer};
+use crate::checks::{Access, AccessKind, Class, Open, Origin, Unbounded};
 use crate::error::CodegenError;
 use crate::passes::pass::Unit;
 
@@ -102,17 +103,57 @@ fn classify(describer: &mut Describer<'_>, id: OpId, buffer: ParamId) -> Class {
         describer.require(Condition::Inside { offset, buffer });
         return Class::LaunchCondition;
     };
-    let described = describer.under_mask(operation, |describer| describer.describe_value(offset));
-    match (described.bounded_below, described.bounded_above) {
-        (false, false) => return Class::Residual(Open::Both),
-        (false, true) => return Class::Residual(Open::Below),
-        (true, false) => return Class::Residual(Open::Above),
+    let described = describer.under_mask(operation, |describer| {
+        let described = describer.describe_value(offset);
+        if described.is_bounded() { Ok(described) } else { Err(unbounded(describer, offset, described)) }
+    });
+    let described = match described {
+        Err(unbounded) => return Class::Residual(Open::Unbounded(unbounded)),
         // The condition would hold in no launch.
-        (true, true) if described.signed_by_data => return Class::Residual(Open::Sign),
-        (true, true) => {}
-    }
+        Ok(described) if described.signed_by_data => return Class::Residual(Open::Sign),
+        Ok(described) => described,
+    };
     describer.require(Condition::Inside { offset: described.node, buffer });
     Class::LaunchCondition
+}
+
+/// What has no bounds, of all that unbounded offsets are made from: follows operands that have none to a value whose own
+/// operands have some. What is said to be missing is what all values on the way lack: `maximum(id, 0) + 1` may wrap, and has
+/// no bounds, because `id` has none above.
+fn unbounded(describer: &mut Describer<'_>, offsets: ValueId, described: Described) -> Unbounded {
+    let func = describer.func;
+    let (mut value, mut lacks) = (offsets, described.lacks());
+    loop {
+        let (operation, is_argument) = match func.value(value).def {
+            Def::Result(op, _) => (func.op(op), false),
+            Def::Arg(region, _) => match describer.structure.owner(region) {
+                Some(owner) => (func.op(owner), true),
+                None => return Unbounded { lacks, origin: Origin::Computed, span: Span::UNKNOWN },
+            },
+            Def::Param(_) => return Unbounded { lacks, origin: Origin::Computed, span: Span::UNKNOWN },
+        };
+        let of =
+            |origin: fn(ParamId) -> Origin| func.ty(operation.operands[0]).pointee().map_or(Origin::Computed, origin);
+        let origin = match (&operation.op, access_kind(&operation.op)) {
+            (_, Some(AccessKind::Load)) => of(Origin::Loaded),
+            (_, Some(AccessKind::Atomic)) => of(Origin::Exchanged),
+            (Op::Control(ControlOp::For { .. } | ControlOp::While), _) => Origin::Carried,
+            _ => Origin::Computed,
+        };
+        // Numbers of iterations are bounded as the bounds of the loop are, whatever else it carries.
+        let made_from = match (origin, is_argument) {
+            (Origin::Computed, _) => operation.operands.as_slice(),
+            (Origin::Carried, true) => operation.operands.get(..3).unwrap_or_default(),
+            _ => &[],
+        };
+        let next = made_from.iter().find_map(|&operand| {
+            let is_int = func.ty(operand).dtype().is_some_and(DType::is_int);
+            let described = is_int.then(|| describer.describe_value(operand))?;
+            (!described.is_bounded()).then_some((operand, described))
+        });
+        let Some((operand, described)) = next else { return Unbounded { lacks, origin, span: operation.span } };
+        (value, lacks) = (operand, lacks.and(described.lacks()));
+    }
 }
 
 /// The hidden length parameters made so far, by buffer.

@@ -39,9 +39,13 @@ use plan::{Plan, Style, Tile};
 /// What a plan leaves of a thread's registers for what is no tile of the loop: addresses, coordinates, scalars, and what is
 /// just being computed. Plans are compared by the registers of their tiles alone, so this bounds how many of them products may
 /// keep in flight; how many registers the rest takes is decided by ptxas. An estimate, not a measurement, and nothing
-/// guarantees it: 44 and 48 give the kernels of the library the same code, and whether kernels spill is seen by the tests that
-/// assemble them (`tests/suites/codegen`).
-const BESIDE_TILES: u32 = 40;
+/// guarantees it: whether kernels spill is seen by the tests that assemble them (`tests/suites/codegen`, and those of the
+/// library).
+const BESIDE_TILES: u32 = 24;
+
+/// The same where products stay in flight over the end of an iteration: ptxas makes one stage of those and of what the next
+/// iteration begins only where it has registers to spare, and else runs all products one after the other (C7512).
+const BESIDE_CROSSING: u32 = 40;
 
 /// How many registers there are.
 #[derive(Clone, Copy, Debug)]
@@ -101,15 +105,14 @@ pub(crate) fn wait_late(
     may_cross: &dyn Fn(&Func, OpId) -> bool,
 ) -> Result<Option<Applied>> {
     let at_once = room::registers(func, owner, &Applied::default());
-    let limit = room.limit(at_once + BESIDE_TILES).saturating_sub(BESIDE_TILES);
-    // Where there is hardly room as it is, ptxas makes no stage of what is in flight over the end of an iteration with
-    // what the next one begins (C7512).
-    let full = at_once > limit;
-    let limit = limit.max(at_once);
+    let limit = |style: Style| {
+        let beside = if style.across { BESIDE_CROSSING } else { BESIDE_TILES };
+        room.limit(at_once + BESIDE_CROSSING).saturating_sub(beside)
+    };
     let mut styles = [(true, true), (false, true), (true, false)]
         .map(|(inside, across)| Style { inside, across })
         .into_iter()
-        .filter(|style| !(full && style.across));
+        .filter(|&style| !style.across || at_once <= limit(style));
     styles
         .find_map(|style| {
             let plan = Plan::new(func, owner, style, &|product| may_cross(func, product))?;
@@ -121,7 +124,7 @@ pub(crate) fn wait_late(
                 Ok(applied) => applied,
                 Err(error) => return Some(Err(error)),
             };
-            (room::registers(&other, owner, &applied) <= limit).then(|| {
+            (room::registers(&other, owner, &applied) <= limit(style).max(at_once)).then(|| {
                 *func = other;
                 Ok(applied)
             })
