@@ -1,7 +1,8 @@
 //! Access to shared memory: addresses, vectors, and what one thread tells all others.
 
-use kernel_core::layout::{LinearLayout, SharedAccess};
+use kernel_core::layout::{LayoutDim, LinearForm, LinearLayout, SharedAccess, VectorAccess};
 use kernel_core::target::SWIZZLE_ALIGNMENT;
+use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use kernel_llvm::{dynamic_shared_memory, inkwell::types::BasicTypeEnum};
 
@@ -86,7 +87,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.write_shared_at(SharedOffset::at(start), access, registers, rep);
     }
 
-    /// As [`Lower::write_shared`], at any place.
+    /// As [`Lower::write_shared`], at any place. Lanes that would meet in a bank take turns: they write the same vectors in
+    /// another order.
     pub(super) fn write_shared_at(
         &mut self,
         start: SharedOffset<'ctx>,
@@ -94,16 +96,31 @@ impl<'ctx> Lower<'_, 'ctx> {
         registers: &[Value<'ctx>],
         rep: u32,
     ) {
-        let thread = self.thread_offset(access);
-        for one in access.accesses.iter().filter(|one| one.rep == rep) {
+        let turned = access.turned();
+        let thread = self.form(turned.as_ref().map_or(&access.thread, |turned| &turned.thread));
+        let is_turned = turned.as_ref().map(|turned| {
+            let bits = (0..=turned.lane_bit).map(|bit| u32::from(bit == turned.lane_bit)).collect();
+            let bit = self.form(&LinearForm { bases: vec![(LayoutDim::Lane, bits)] });
+            self.ir.icmp(IntPredicate::NE, bit, self.ir.i32(0))
+        });
+        for (index, one) in access.accesses.iter().enumerate().filter(|(_, one)| one.rep == rep) {
             let address = self.access_address(thread, start, one.xor_bytes, one.add_bytes);
-            let bits: Vec<Value> =
-                one.registers.iter().map(|&r| self.ir.to_bits(registers[r as usize]).into()).collect();
-            let words = Words::new(access.elem_bits, access.width);
-            let packed: Vec<Value> =
-                self.ir.pack(&bits, words).into_iter().map(|word| self.word(word, words)).collect();
-            self.ir.store(address, self.ir.vector(&packed), access.access_bytes().min(ALIGNMENT));
+            let mut words = self.packed_words(access, one, registers);
+            if let (Some(turned), Some(is_turned)) = (&turned, is_turned) {
+                let partner = &access.accesses[turned.partners[index] as usize];
+                let others = self.packed_words(access, partner, registers);
+                words =
+                    words.into_iter().zip(others).map(|(own, other)| self.ir.select(is_turned, other, own)).collect();
+            }
+            self.ir.store(address, self.ir.vector(&words), access.access_bytes().min(ALIGNMENT));
         }
+    }
+
+    /// The words that an access writes.
+    fn packed_words(&self, access: &SharedAccess, one: &VectorAccess, registers: &[Value<'ctx>]) -> Vec<Value<'ctx>> {
+        let bits: Vec<Value> = one.registers.iter().map(|&r| self.ir.to_bits(registers[r as usize]).into()).collect();
+        let words = Words::new(access.elem_bits, access.width);
+        self.ir.pack(&bits, words).into_iter().map(|word| self.word(word, words)).collect()
     }
 
     /// A packed word in its own width.

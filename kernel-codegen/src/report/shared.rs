@@ -16,6 +16,8 @@ use crate::lower::view_bits;
 /// Bytes that each lane has of a matrix of 8 rows.
 const MATRIX_WORD: u32 = 4;
 
+const STORE: &str = "shared_store";
+
 /// One access of a tile in shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedReport {
@@ -38,7 +40,7 @@ pub(super) fn accesses(func: &Func, target: Target, operation: &Operation) -> Ve
     let found = if let Op::Gpu(GpuOp::SharedLoad) = operation.op {
         view(func, operation.operands[0], operation.results[0], true, "shared_load")
     } else if let Op::Gpu(GpuOp::SharedStore) = operation.op {
-        view(func, operation.operands[0], operation.operands[1], target.has_stmatrix(), "shared_store")
+        view(func, operation.operands[0], operation.operands[1], target.has_stmatrix(), STORE)
     } else if let Op::Gpu(GpuOp::AsyncCopy) = operation.op {
         copy(func, operation)
     } else if let Op::Shape(ShapeOp::ConvertLayout) = operation.op {
@@ -59,6 +61,7 @@ fn view(func: &Func, view: ValueId, tile: ValueId, by_matrices: bool, what: &'st
     let plan = ways.filter_map(|transposed| matrix_access(own, shared, bits, transposed).ok().flatten()).next();
     match plan {
         Some(plan) => Some(vec![matrices(&plan, what)]),
+        None if what == STORE => Some(vec![written(&shared_access(own, shared, bits).ok()?, what)]),
         None => Some(vec![vectors(&shared_access(own, shared, bits).ok()?, what)]),
     }
 }
@@ -77,7 +80,7 @@ fn conversion(func: &Func, target: Target, operation: &Operation) -> Option<Vec<
     let (from, to) = layouts?;
     let (store, load) = match Route::of(func, operation, target, from, to).ok()? {
         Route::Plain(Conversion::SharedMemory(plan)) => {
-            (vectors(&plan.store, CONVERSION[0]), vectors(&plan.load, CONVERSION[1]))
+            (written(&plan.store, CONVERSION[0]), vectors(&plan.load, CONVERSION[1]))
         }
         Route::Matrices(plan) => (matrices(&plan.store, CONVERSION[0]), vectors(&plan.load, CONVERSION[1])),
         Route::Plain(Conversion::NoOp | Conversion::RegisterPermute(_) | Conversion::Shuffle(_)) => return None,
@@ -93,7 +96,7 @@ fn exchange(func: &Func, operation: &Operation, axis: u8) -> Option<Vec<SharedRe
     let widths: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand)).collect();
     let all = WarpExchange::new(&plan, &widths).ok()?.exchanges;
     let both =
-        all.iter().flat_map(|(_, one)| [vectors(&one.store, "reduce, writes"), vectors(&one.load, "reduce, reads")]);
+        all.iter().flat_map(|(_, one)| [written(&one.store, "reduce, writes"), vectors(&one.load, "reduce, reads")]);
     Some(both.collect())
 }
 
@@ -106,6 +109,12 @@ fn vectors(access: &SharedAccess, what: &'static str) -> SharedReport {
         instructions: access.accesses.len() as u32,
         conflicts: access.conflicts,
     }
+}
+
+/// Vectors that are written, in the order in which fewest lanes meet in a bank.
+fn written(access: &SharedAccess, what: &'static str) -> SharedReport {
+    let conflicts = access.turned().map_or(access.conflicts, |turned| turned.conflicts);
+    SharedReport { conflicts, ..vectors(access, what) }
 }
 
 fn matrices(access: &MatrixAccess, what: &'static str) -> SharedReport {

@@ -8,6 +8,8 @@ use super::{ColumnAction, LayoutDim, LayoutError, LinearForm, LinearLayout};
 const MAX_ACCESS_BITS: u32 = 128;
 /// Bits of one bank's word.
 const WORD_BITS: u32 = 32;
+/// Bytes of it.
+const WORD_BYTES: u32 = WORD_BITS / 8;
 /// The mask of the bank number in a word address: there are 32 banks.
 const BANK_MASK: u64 = 31;
 
@@ -55,6 +57,69 @@ impl SharedAccess {
         self.accesses.iter().all(|access| access.xor_bytes == 0)
     }
 
+    /// An order of accesses in which fewer lanes meet in a bank, if there is one: see [`TurnedAccess`].
+    ///
+    /// ```text
+    /// lane 0    0 1 2 3       lane 0    0 1 2 3        access by access
+    /// lane 1    0 1 2 3       lane 1    1 0 3 2        in other banks at any time
+    /// ```
+    pub fn turned(&self) -> Option<TurnedAccess> {
+        let lane_bases = self.lane_bases();
+        let mut best: Option<TurnedAccess> = None;
+        let registers = self.accesses.iter().flat_map(|access| &access.registers).max().map_or(0, |&last| last + 1);
+        for bit in 0..registers.next_power_of_two().ilog2() {
+            let Some((partners, distance)) = self.partners(1 << bit) else { continue };
+            for lane_bit in (0..lane_bases.len()).filter(|bit| self.redundant_lanes >> bit & 1 == 0) {
+                let mut bases = lane_bases.clone();
+                bases[lane_bit] ^= distance;
+                let conflicts =
+                    conflicts_of(bases.iter().map(|&base| u64::from(base / WORD_BYTES)), self.access_words());
+                if conflicts < best.as_ref().map_or(self.conflicts, |best| best.conflicts) {
+                    let mut thread = self.thread.clone();
+                    thread
+                        .bases
+                        .iter_mut()
+                        .filter(|(dim, _)| *dim == LayoutDim::Lane)
+                        .for_each(|(_, own)| own.clone_from(&bases));
+                    best =
+                        Some(TurnedAccess { lane_bit: lane_bit as u32, partners: partners.clone(), thread, conflicts });
+                }
+            }
+        }
+        best
+    }
+
+    /// Per access, the one of the registers whose numbers differ by `bit`, and how far apart in memory both are; `None` unless
+    /// all are equally far apart, by bits that are XORed.
+    fn partners(&self, bit: u32) -> Option<(Vec<u32>, u32)> {
+        let mut distance = None;
+        let partners: Option<Vec<u32>> = self
+            .accesses
+            .iter()
+            .map(|access| {
+                let is_partner = |other: &&VectorAccess| {
+                    other.rep == access.rep
+                        && other.add_bytes == access.add_bytes
+                        && other.registers.iter().zip(&access.registers).all(|(a, b)| a ^ b == bit)
+                };
+                let (at, other) = self.accesses.iter().enumerate().find(|(_, other)| is_partner(other))?;
+                let own = access.xor_bytes ^ other.xor_bytes;
+                (*distance.get_or_insert(own) == own).then_some(at as u32)
+            })
+            .collect();
+        partners.zip(distance)
+    }
+
+    fn lane_bases(&self) -> Vec<u32> {
+        let lanes = self.thread.bases.iter().find(|(dim, _)| *dim == LayoutDim::Lane);
+        lanes.map(|(_, bases)| bases.clone()).unwrap_or_default()
+    }
+
+    /// Words of one access, at least one.
+    fn access_words(&self) -> u32 {
+        (self.width * self.elem_bits / WORD_BITS).max(1)
+    }
+
     /// Bytes of one access.
     pub fn access_bytes(&self) -> u32 {
         self.width * self.elem_bits / 8
@@ -62,9 +127,24 @@ impl SharedAccess {
 
     /// Memory transactions of one warp for the whole tile, the cost of the access.
     pub fn wavefronts(&self) -> u32 {
-        let words = (self.width * self.elem_bits / WORD_BITS).max(1);
-        self.accesses.len() as u32 * words * (self.conflicts + 1)
+        self.accesses.len() as u32 * self.access_words() * (self.conflicts + 1)
     }
+}
+
+/// A [`SharedAccess`] in which lanes with one bit set make their accesses in another order: in place of each, its partner.
+///
+/// The address of an access is that of [`SharedAccess`], with this `thread`; what lanes with the bit set write there are the
+/// registers of the partner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnedAccess {
+    /// The bit of the lane.
+    pub lane_bit: u32,
+    /// Per access, the number of its partner.
+    pub partners: Vec<u32>,
+    /// The thread's part of the address over (lane, warp), in bytes.
+    pub thread: LinearForm,
+    /// Extra wavefronts per wavefront.
+    pub conflicts: u32,
 }
 
 /// Checks that shared memory can hold elements of `elem_bits` bits.
@@ -154,12 +234,15 @@ pub(super) fn access_offsets(
 /// Within one such group a bank serves one word at a time; the words that the group touches form a linear space,
 /// so each bank in use has the same number of them: two to the power of (bits of the words - bits of the banks).
 pub fn bank_conflicts(offsets: &LinearLayout, width: u32, elem_bits: u32) -> u32 {
-    let access_words = (width * elem_bits / WORD_BITS).max(1);
-    let lanes = offsets.columns(LayoutDim::Lane);
+    let word = |offset: &u64| offset * u64::from(elem_bits) / u64::from(WORD_BITS);
+    conflicts_of(offsets.columns(LayoutDim::Lane).iter().map(word), (width * elem_bits / WORD_BITS).max(1))
+}
+
+/// The extra wavefronts of each wavefront, from the word that each bit of the lane adds.
+fn conflicts_of(lanes: impl ExactSizeIterator<Item = u64>, access_words: u32) -> u32 {
     let together = lanes.len().saturating_sub(access_words.ilog2() as usize);
-    let word = |offset: u64| offset * u64::from(elem_bits) / u64::from(WORD_BITS);
     let within = (0..access_words.ilog2()).map(|bit| 1u64 << bit);
-    let words: Vec<u64> = lanes[..together].iter().map(|&lane| word(lane)).chain(within).collect();
+    let words: Vec<u64> = lanes.take(together).chain(within).collect();
     let banks = words.iter().map(|word| word & BANK_MASK);
     (1 << (rank(words.iter().copied()) - rank(banks))) - 1
 }

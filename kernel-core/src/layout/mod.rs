@@ -80,7 +80,7 @@ mod swizzle;
 mod tests;
 mod warp_map;
 
-pub use access::{SharedAccess, VectorAccess, bank_conflicts, shared_access};
+pub use access::{SharedAccess, TurnedAccess, VectorAccess, bank_conflicts, shared_access};
 pub use action::ColumnAction;
 pub use constructors::{Blocked, WARP_SIZE};
 pub use conversion::{Conversion, ConversionOptions, conversion_map, convert, convert_with};

@@ -7,6 +7,7 @@ mod instructions;
 mod queries;
 mod simulate;
 mod swizzle;
+mod turned;
 
 use super::{
     Blocked, LayoutDim, LinearLayout, MmaVersion, Operand, dot_operand, mma_v2_accumulator, wgmma_accumulator,
