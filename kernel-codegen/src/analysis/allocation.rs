@@ -11,6 +11,10 @@
 //! convert_layout ..             exchanges begin at 0: the loop's buffers are dead
 //! ```
 //!
+//! Where one warp group computes and others only fetch, that holds within its region too. What all groups share, such as
+//! the rings between them, is live throughout and lies below what is the group's own, which is free for exchanges once it
+//! is dead.
+//!
 //! Barriers with phases are live throughout, at the bottom. Each program has them once, whatever loop they stand in.
 //!
 //! The plan is a function of the kernel alone, and inserting barriers of threads does not change it.
@@ -24,6 +28,8 @@ use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, ValueId};
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
+use super::warp_groups::{groups_of, warp_groups_of};
+
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
 
@@ -35,6 +41,8 @@ pub(crate) struct Allocation {
     live: BTreeMap<OpId, Range<u32>>,
     /// Per operation, the positions at which something of it may happen: the whole of the outermost loop around it.
     windows: Vec<Range<u32>>,
+    /// What stands outside of this region may be used while operations in it run.
+    apart: Option<Range<u32>>,
     bytes: u32,
 }
 
@@ -51,16 +59,18 @@ impl Allocation {
                 live.insert(id, lifetimes.live(id));
             }
         }
-        let mut plan = Allocation { windows: lifetimes.windows(), ..Allocation::default() };
+        let apart = lifetimes.computing.clone();
+        let mut plan = Allocation { windows: lifetimes.windows(), apart: apart.clone(), ..Allocation::default() };
         for (id, bytes) in barriers {
             plan.places.insert(id, plan.bytes..plan.bytes + bytes);
             plan.live.insert(id, 0..order.len() as u32);
             plan.bytes += bytes;
         }
-        // The largest first, so that small ones fill the gaps.
+        // What groups share below what one of them frees on its way. The largest first, so that small ones fill the gaps.
         let mut views: Vec<(OpId, u32)> =
             live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
-        views.sort_by_key(|&(id, bytes)| (Reverse(bytes), id));
+        let own = |id: &OpId| apart.as_ref().is_some_and(|apart| apart.contains(&live[id].start));
+        views.sort_by_key(|&(id, bytes)| (own(&id), Reverse(bytes), id));
         for (id, bytes) in views {
             let own = live[&id].clone();
             let start = plan.gap(&own, bytes, alignment(func, func.op(id).results[0]));
@@ -88,7 +98,9 @@ impl Allocation {
     /// The first byte above all that is live at an operation, or anywhere in the loops around it.
     pub(crate) fn free_above(&self, op: OpId) -> u32 {
         let window = self.windows.get(op.index()).cloned().unwrap_or(0..u32::MAX);
-        let live = self.live.iter().filter(|(_, live)| overlap(&window, live));
+        let inside = self.apart.as_ref().is_some_and(|apart| apart.contains(&window.start));
+        let beside = |live: &Range<u32>| inside && self.apart.as_ref().is_some_and(|apart| !apart.contains(&live.start));
+        let live = self.live.iter().filter(|(_, live)| overlap(&window, live) || beside(live));
         live.filter_map(|(id, _)| self.places.get(id)).map(|place| place.end).max().unwrap_or(0)
     }
 
@@ -109,6 +121,8 @@ struct Lifetimes<'f> {
     uses: Uses,
     /// The extent of each loop, and of the warp groups, which run at the same time; inner ones come before outer ones.
     loops: Vec<Range<u32>>,
+    /// The extent of the only region of warp groups in which threads compute.
+    computing: Option<Range<u32>>,
 }
 
 impl Lifetimes<'_> {
@@ -118,7 +132,8 @@ impl Lifetimes<'_> {
         let loops = structure.order().iter().filter(|&&id| repeats(&func.op(id).op));
         let mut loops: Vec<Range<u32>> = loops.map(|&id| structure.extent(id)).collect();
         loops.sort_by_key(|around| (around.end, Reverse(around.start)));
-        Lifetimes { func, structure, uses: Uses::new(func), loops }
+        let computing = computing(func, &structure);
+        Lifetimes { func, structure, uses: Uses::new(func), loops, computing }
     }
 
     /// When an allocation is live.
@@ -206,11 +221,23 @@ impl Lifetimes<'_> {
     fn windows(&self) -> Vec<Range<u32>> {
         let mut windows = vec![0..u32::MAX; self.func.ops.len()];
         for (&id, at) in self.structure.order().iter().zip(0..) {
-            let outermost = self.loops.iter().filter(|around| around.contains(&at)).max_by_key(|around| around.len());
+            let own = self.computing.as_ref().filter(|region| region.contains(&at));
+            let is_within = |around: &&Range<u32>| own.is_none_or(|region| region.contains(&around.start));
+            let around = self.loops.iter().filter(|around| around.contains(&at));
+            let outermost = around.filter(is_within).max_by_key(|around| around.len());
             windows[id.index()] = outermost.cloned().unwrap_or(at..at + 1);
         }
         windows
     }
+}
+
+/// The extent of the region of warp groups whose threads compute, if those of all others only fetch.
+fn computing(func: &Func, structure: &Structure) -> Option<Range<u32>> {
+    let groups = groups_of(warp_groups_of(func)?);
+    let mut several = groups.iter().filter(|(group, _)| !group.single);
+    let (Some((_, region)), None) = (several.next(), several.next()) else { return None };
+    let ops = &func.region(*region).ops;
+    Some(structure.extent(*ops.first()?).start..structure.extent(*ops.last()?).end)
 }
 
 /// The dimensions of a view that its layout covers, and the slots before them.
