@@ -373,6 +373,38 @@ mod tests {
         assert_eq!(places(&body).0, [0..512, 512..1024]);
     }
 
+    /// What the group that computes has used is free behind its loop, above what the groups share.
+    #[test]
+    fn what_one_group_frees_lies_above_what_all_share() {
+        let body = |warps: &str, roles: &str| {
+            format!(
+                "%s: shared f32[3, 128] #1 = shared_alloc
+                 warp_groups {{warps = [{warps}], roles = [{roles}], registers = [0, 0]}} {{
+                   %a: shared f32[8, 1024] = shared_alloc
+                   for %zero, %n, %one (%i: i32) {{
+                     %v: shared f32[128] #1 = shared_index %s, %n
+                     shared_store %v, %t
+                     %w: shared f32[1024] = shared_index %a, %n
+                     yield
+                   }}
+                   %k: i32[128] #0 = arange {{lo = 0, hi = 128}}
+                   yield
+                 }} with {{
+                   %u: shared f32[128] #1 = shared_index %s, %n
+                   shared_store %u, %t
+                   yield
+                 }}"
+            )
+        };
+        let divided = body("4, 4", "consumer, producer");
+        // The ring lies at the bottom, although it is smaller.
+        assert_eq!(places(&divided).0, [0..3072, 3072..35_840]);
+        assert_eq!(free_above_range(&divided), 3072);
+        // Another group that computes may use its memory at any time.
+        let both = body("4, 4", "consumer, consumer");
+        assert_eq!(free_above_range(&both), 35_840);
+    }
+
     #[test]
     fn slots_begin_where_swizzles_may() {
         let body = format!(

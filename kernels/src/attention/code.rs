@@ -151,7 +151,7 @@ fn caches_of_eight_bits_are_multiplied_by_the_threads_that_read_them() {
 
 #[test]
 fn latent_attention_is_fed_and_spills_nothing() {
-    let compiled = AttentionMlaConsts { BM: 64, BN: 32, R: 512, P: 64 }.request::<f16, f32>(false);
+    let compiled = AttentionMlaConsts { BM: 64, BN: 64, R: 512, P: 64 }.request::<f16, f32>(false);
     let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
     let Some(code) = code("latent", compiled, "sm_90a") else { return };
     code.assert_clean("latent");
