@@ -390,8 +390,8 @@ mod tests {
                    %k: i32[128] #0 = arange {{lo = 0, hi = 128}}
                    yield
                  }} with {{
-                   %u: shared f32[128] #1 = shared_index %s, %n
-                   shared_store %u, %t
+                   %y: shared f32[128] #1 = shared_index %s, %n
+                   shared_store %y, %t
                    yield
                  }}"
             )
