@@ -99,7 +99,8 @@ impl Allocation {
     pub(crate) fn free_above(&self, op: OpId) -> u32 {
         let window = self.windows.get(op.index()).cloned().unwrap_or(0..u32::MAX);
         let inside = self.apart.as_ref().is_some_and(|apart| apart.contains(&window.start));
-        let beside = |live: &Range<u32>| inside && self.apart.as_ref().is_some_and(|apart| !apart.contains(&live.start));
+        let beside =
+            |live: &Range<u32>| inside && self.apart.as_ref().is_some_and(|apart| !apart.contains(&live.start));
         let live = self.live.iter().filter(|(_, live)| overlap(&window, live) || beside(live));
         live.filter_map(|(id, _)| self.places.get(id)).map(|place| place.end).max().unwrap_or(0)
     }

@@ -27,21 +27,23 @@ config! {
 }
 
 impl MlaConfig {
-    /// `programs` are those of one part, if each has 64 heads.
-    pub(super) fn rule(device: &Device, keys: usize, page: usize, programs: usize) -> Self {
+    /// `programs` are those of one part, if each has 64 heads, `bytes` those of a key.
+    pub(super) fn rule(device: &Device, bytes: usize, keys: usize, page: usize, programs: usize) -> Self {
         // The largest power of two that divides the page size, up to a limit.
         let block = |most: usize| most.min(1 << page.trailing_zeros());
         if !device.is_cuda() {
             return MlaConfig { block_heads: 16, block_k: block(16), parts: 2, num_warps: 4, num_stages: 1 };
         }
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
-        let block_k = block(if hopper { 64 } else { 16 });
-        // As many parts as run at once: more would begin a second turn of all multiprocessors. Two where programs of one part are
-        // nearly as many as multiprocessors: then a turn of halves ends as early, and no multiprocessor is without work for
-        // all of the last one (6 % of 128 programs on an H100, of 8192 keys each).
-        let at_once = device.multiprocessor_count();
-        let wanted = if programs <= at_once { (at_once / programs.max(1)).max(2) } else { 1 };
-        let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
+        // Two blocks of 72 KiB have room beside the queries. Of 64 keys a warp group multiplies 32: with fewer, tensor cores wait
+        // for the queries, which each instruction reads again.
+        let block_k = block(match hopper {
+            true if 64 * bytes <= 72 << 10 => 64,
+            true => 32,
+            false => 16,
+        });
+        // As many parts as run at once: more would begin a second turn of all multiprocessors, and merging them takes time too.
+        let parts = (device.multiprocessor_count() / programs.max(1)).min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
         MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
     }
@@ -255,8 +257,9 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     }
     let programs = heads.div_ceil(64) * queries * sequences;
     let key = Key::from(T::ELEMENT).and([Some(programs), Some(sizes.page_size)]);
+    let bytes = (rank + sizes.positions) * size_of::<T>();
     let config = cx.config(key, &[rank, heads, sizes.keys], || {
-        MlaConfig::rule(cx.device(), sizes.keys, sizes.page_size, programs)
+        MlaConfig::rule(cx.device(), bytes, sizes.keys, sizes.page_size, programs)
     })?;
     if config.block_k == 0 || !sizes.page_size.is_multiple_of(config.block_k) {
         return Err(Error::InvalidSetting {

@@ -2,6 +2,7 @@
 
 use crate::config::{Key, config};
 use crate::products::matmul::kernels::FinishConsts;
+use crate::products::matmul::launch::finishing_tile;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Device, ElementType, Result, View, ViewMut};
@@ -212,7 +213,7 @@ fn config<F: Float, W: Weights<F>>(cx: &Context, sizes: [usize; 3], weights: &W)
 /// Adds up the sums of programs that shared tiles.
 fn add_up<F: Float>(launch: &Launch<'_>, parts: View<'_, f32>, out: ViewMut<'_, F>) -> Result<()> {
     let (m, n) = (launch.m, launch.n);
-    let (bm, bn) = (16.min(m.next_power_of_two()), 128);
+    let [bm, bn] = finishing_tile(launch.cx.device(), 1, m, n);
     let none = tilewright::launch::MaybeView::from;
     FinishConsts { BM: bm, BN: bn, ACTIVATION: 0 }
         .call(

@@ -49,7 +49,8 @@ pub(crate) fn run(func: &mut Func, axis: &AxisAnalysis, target: Target, num_warp
     let filled = filled_by_copies(func);
     let (body, threads) = (func.body, Threads::Program(block_warps(func, num_warps)));
     let scratch = Scratch::beside(plan.bytes(), target.max_shared_bytes());
-    let mut pass = Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads, met: false };
+    let mut pass =
+        Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads, met: false };
     pass.region(body)?;
     pass.begin()?;
     fits(func, target)
