@@ -106,12 +106,9 @@ impl Pass<'_> {
     fn region(&mut self, region: RegionId) -> Result<(), CodegenError> {
         let ops = self.func.region(region).ops.clone();
         let mut out = Vec::with_capacity(ops.len());
-        // Another way may lead here, and away.
-        self.met = false;
         for id in ops {
             self.operation(id, &mut out)?;
         }
-        self.met = false;
         self.func.regions[region.index()].ops = out;
         Ok(())
     }
@@ -142,6 +139,7 @@ impl Pass<'_> {
         if *op == Op::Gpu(GpuOp::Barrier) && self.met {
             return Ok(());
         }
+        // Another way may lead to where control goes, and every region ends with such an operation.
         self.met &= matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange);
         if op.is_loop() {
             self.repeat(&operation.regions)?;
