@@ -83,7 +83,8 @@ impl Allocation {
 
     /// The lowest place for so many bytes that nothing else has at the same time.
     fn gap(&self, live: &Range<u32>, bytes: u32, alignment: u32) -> u32 {
-        let others = self.live.iter().filter(|(_, other)| overlap(live, other) || self.run_beside(live.start, other.start));
+        let others =
+            self.live.iter().filter(|(_, other)| overlap(live, other) || self.run_beside(live.start, other.start));
         let taken: Vec<&Range<u32>> = others.filter_map(|(id, _)| self.places.get(id)).collect();
         let starts = taken.iter().map(|place| place.end.next_multiple_of(alignment)).chain([0]);
         let fits = |start: &u32| taken.iter().all(|place| !overlap(&(*start..*start + bytes), place));

@@ -217,7 +217,7 @@ impl Sums<'_> {
         ends: &Ends<'_, R>,
     ) -> Result<()> {
         let Problem { batch, m, n, c, residual, .. } = self.problem;
-        let [bm, bn] = finishing_tile(self.cx.device(), batch, m, n);
+        let (bm, bn) = (16.min(m.next_power_of_two()), 128);
         FinishConsts { BM: bm, BN: bn, ACTIVATION: ends.activation.code() }
             .call(
                 parts,
@@ -243,16 +243,4 @@ impl Sums<'_> {
             .stream(self.cx.stream())
             .launch(self.cx.device())
     }
-}
-
-/// Rows and columns of the tiles in which the sums of programs that shared tiles are added up: few rows, where more would leave
-/// multiprocessors without work.
-pub(in crate::products) fn finishing_tile(device: &Device, batch: usize, m: usize, n: usize) -> [usize; 2] {
-    let (most, columns) = (16.min(m.next_power_of_two()), 128);
-    if !device.is_cuda() {
-        return [most, columns];
-    }
-    let programs = |rows: usize| batch * m.div_ceil(rows) * n.div_ceil(columns);
-    let rows = std::iter::successors(Some(most), |rows| (*rows > 1).then_some(rows / 2));
-    [rows.clone().find(|&rows| programs(rows) >= 2 * device.multiprocessor_count()).unwrap_or(1), columns]
 }

@@ -4,7 +4,7 @@
 mod code_tests;
 mod config;
 pub(in crate::products) mod kernels;
-pub(super) mod launch;
+mod launch;
 pub(crate) mod problem;
 
 pub use config::MatmulConfig;

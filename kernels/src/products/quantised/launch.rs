@@ -2,7 +2,6 @@
 
 use crate::config::{Key, config};
 use crate::products::matmul::kernels::FinishConsts;
-use crate::products::matmul::launch::finishing_tile;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Device, ElementType, Result, View, ViewMut};
@@ -40,7 +39,7 @@ impl QuantisedConfig {
         if !device.is_cuda() {
             return chosen;
         }
-        let chosen = weights.adjusted(chosen);
+        let chosen = weights.adjusted(chosen, device);
         // Few rows take the time that it takes to read the weights: one or two programs for each multiprocessor read at once.
         let (tiles, steps) = (m.div_ceil(chosen.bm) * n.div_ceil(chosen.bn), k.div_ceil(chosen.bk));
         let programs = weights.programs(&chosen) * device.multiprocessor_count();
@@ -89,7 +88,7 @@ mod sealed {
         /// The largest step that a product of these weights can take.
         fn step(&self) -> usize;
         /// What suits these weights where the other kinds take `config`.
-        fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+        fn adjusted(&self, config: QuantisedConfig, _device: &Device) -> QuantisedConfig {
             config
         }
         /// How many programs are to read these weights at once on a multiprocessor, where rows are few.
@@ -213,7 +212,7 @@ fn config<F: Float, W: Weights<F>>(cx: &Context, sizes: [usize; 3], weights: &W)
 /// Adds up the sums of programs that shared tiles.
 fn add_up<F: Float>(launch: &Launch<'_>, parts: View<'_, f32>, out: ViewMut<'_, F>) -> Result<()> {
     let (m, n) = (launch.m, launch.n);
-    let [bm, bn] = finishing_tile(launch.cx.device(), 1, m, n);
+    let (bm, bn) = (16.min(m.next_power_of_two()), 128);
     let none = tilewright::launch::MaybeView::from;
     FinishConsts { BM: bm, BN: bn, ACTIVATION: 0 }
         .call(
