@@ -104,6 +104,8 @@ fn one(stage: &mut Stage, work: &'static str, packing: Packing, [n, k]: [usize; 
             (64, 128, 2, 4, 4),
             (64, 128, 1, 4, 4),
             (256, 64, 4, 4, 4),
+            (256, 128, 1, 4, 3),
+            (256, 128, 4, 4, 4),
             (128, 64, 8, 4, 4),
         ];
         tried.map(|(bn, bk, splits, num_warps, num_stages)| QuantisedConfig {

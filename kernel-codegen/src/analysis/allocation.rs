@@ -11,6 +11,10 @@
 //! convert_layout ..             exchanges begin at 0: the loop's buffers are dead
 //! ```
 //!
+//! Where one warp group computes and others only fetch, that holds within its region too. What all groups share, such as
+//! the rings between them, is live throughout and lies below what is the group's own, which is free for exchanges once it
+//! is dead.
+//!
 //! Barriers with phases are live throughout, at the bottom. Each program has them once, whatever loop they stand in.
 //!
 //! The plan is a function of the kernel alone, and inserting barriers of threads does not change it.
@@ -24,6 +28,8 @@ use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, ValueId};
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
+use super::warp_groups::groups_of;
+
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
 
@@ -35,6 +41,8 @@ pub(crate) struct Allocation {
     live: BTreeMap<OpId, Range<u32>>,
     /// Per operation, the positions at which something of it may happen: the whole of the outermost loop around it.
     windows: Vec<Range<u32>>,
+    /// The warp groups, if one of them computes and others only fetch.
+    groups: Option<Groups>,
     bytes: u32,
 }
 
@@ -51,16 +59,18 @@ impl Allocation {
                 live.insert(id, lifetimes.live(id));
             }
         }
-        let mut plan = Allocation { windows: lifetimes.windows(), ..Allocation::default() };
+        let groups = lifetimes.groups.clone();
+        let mut plan = Allocation { windows: lifetimes.windows(), groups: groups.clone(), ..Allocation::default() };
         for (id, bytes) in barriers {
             plan.places.insert(id, plan.bytes..plan.bytes + bytes);
             plan.live.insert(id, 0..order.len() as u32);
             plan.bytes += bytes;
         }
-        // The largest first, so that small ones fill the gaps.
+        // What groups share below what one of them frees on its way. The largest first, so that small ones fill the gaps.
         let mut views: Vec<(OpId, u32)> =
             live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
-        views.sort_by_key(|&(id, bytes)| (Reverse(bytes), id));
+        let own = |id: &OpId| groups.as_ref().is_some_and(|groups| groups.computing.contains(&live[id].start));
+        views.sort_by_key(|&(id, bytes)| (own(&id), Reverse(bytes), id));
         for (id, bytes) in views {
             let own = live[&id].clone();
             let start = plan.gap(&own, bytes, alignment(func, func.op(id).results[0]));
@@ -73,7 +83,8 @@ impl Allocation {
 
     /// The lowest place for so many bytes that nothing else has at the same time.
     fn gap(&self, live: &Range<u32>, bytes: u32, alignment: u32) -> u32 {
-        let others = self.live.iter().filter(|(_, other)| overlap(live, other));
+        let others =
+            self.live.iter().filter(|(_, other)| overlap(live, other) || self.run_beside(live.start, other.start));
         let taken: Vec<&Range<u32>> = others.filter_map(|(id, _)| self.places.get(id)).collect();
         let starts = taken.iter().map(|place| place.end.next_multiple_of(alignment)).chain([0]);
         let fits = |start: &u32| taken.iter().all(|place| !overlap(&(*start..*start + bytes), place));
@@ -88,8 +99,17 @@ impl Allocation {
     /// The first byte above all that is live at an operation, or anywhere in the loops around it.
     pub(crate) fn free_above(&self, op: OpId) -> u32 {
         let window = self.windows.get(op.index()).cloned().unwrap_or(0..u32::MAX);
-        let live = self.live.iter().filter(|(_, live)| overlap(&window, live));
+        let beside = |other: &Range<u32>| self.run_beside(window.start, other.start);
+        let live = self.live.iter().filter(|(_, live)| overlap(&window, live) || beside(live));
         live.filter_map(|(id, _)| self.places.get(id)).map(|place| place.end).max().unwrap_or(0)
+    }
+
+    /// Whether what stands at two positions runs at the same time, in different warp groups.
+    fn run_beside(&self, one: u32, other: u32) -> bool {
+        self.groups.as_ref().is_some_and(|groups| {
+            let inside = |at: u32| groups.computing.contains(&at);
+            groups.all.contains(&one) && groups.all.contains(&other) && inside(one) != inside(other)
+        })
     }
 
     /// Bytes of all allocations together.
@@ -109,6 +129,30 @@ struct Lifetimes<'f> {
     uses: Uses,
     /// The extent of each loop, and of the warp groups, which run at the same time; inner ones come before outer ones.
     loops: Vec<Range<u32>>,
+    groups: Option<Groups>,
+}
+
+/// Where warp groups stand of which one computes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Groups {
+    /// The region of that one.
+    computing: Range<u32>,
+    /// All of them.
+    all: Range<u32>,
+}
+
+impl Groups {
+    /// `None` if there are none, or several compute.
+    fn of(func: &Func, structure: &Structure) -> Option<Groups> {
+        let ops = &func.region(func.body).ops;
+        let id = *ops.iter().find(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. })))?;
+        let groups = groups_of(func.op(id));
+        let mut several = groups.iter().filter(|(group, _)| !group.single);
+        let (Some((_, region)), None) = (several.next(), several.next()) else { return None };
+        let ops = &func.region(*region).ops;
+        let computing = structure.extent(*ops.first()?).start..structure.extent(*ops.last()?).end;
+        Some(Groups { computing, all: structure.extent(id) })
+    }
 }
 
 impl Lifetimes<'_> {
@@ -118,7 +162,8 @@ impl Lifetimes<'_> {
         let loops = structure.order().iter().filter(|&&id| repeats(&func.op(id).op));
         let mut loops: Vec<Range<u32>> = loops.map(|&id| structure.extent(id)).collect();
         loops.sort_by_key(|around| (around.end, Reverse(around.start)));
-        Lifetimes { func, structure, uses: Uses::new(func), loops }
+        let groups = Groups::of(func, &structure);
+        Lifetimes { func, structure, uses: Uses::new(func), loops, groups }
     }
 
     /// When an allocation is live.
@@ -206,7 +251,10 @@ impl Lifetimes<'_> {
     fn windows(&self) -> Vec<Range<u32>> {
         let mut windows = vec![0..u32::MAX; self.func.ops.len()];
         for (&id, at) in self.structure.order().iter().zip(0..) {
-            let outermost = self.loops.iter().filter(|around| around.contains(&at)).max_by_key(|around| around.len());
+            let own = self.groups.as_ref().filter(|groups| groups.computing.contains(&at));
+            let is_within = |around: &&Range<u32>| own.is_none_or(|groups| groups.computing.contains(&around.start));
+            let around = self.loops.iter().filter(|around| around.contains(&at));
+            let outermost = around.filter(is_within).max_by_key(|around| around.len());
             windows[id.index()] = outermost.cloned().unwrap_or(at..at + 1);
         }
         windows
@@ -344,6 +392,43 @@ mod tests {
              }}"
         );
         assert_eq!(places(&body).0, [0..512, 512..1024]);
+    }
+
+    /// What the group that computes has used is free behind its loop, above what the groups share.
+    #[test]
+    fn what_one_group_frees_lies_above_what_all_share() {
+        let body = |warps: &str, roles: &str, other: &str| {
+            format!(
+                "%s: shared f32[3, 128] #1 = shared_alloc
+                 warp_groups {{warps = [{warps}], roles = [{roles}], registers = [0, 0]}} {{
+                   %a: shared f32[8, 1024] = shared_alloc
+                   for %zero, %n, %one (%i: i32) {{
+                     %v: shared f32[128] #1 = shared_index %s, %n
+                     shared_store %v, %t
+                     %w: shared f32[1024] = shared_index %a, %n
+                     yield
+                   }}
+                   %k: i32[128] #0 = arange {{lo = 0, hi = 128}}
+                   yield
+                 }} with {{
+                   %y: shared f32[128] #1 = shared_index %s, %n
+                   shared_store %y, %t
+                   {other}
+                   yield
+                 }}"
+            )
+        };
+        let divided = body("4, 4", "consumer, producer", "");
+        // The ring lies at the bottom, although it is smaller.
+        assert_eq!(places(&divided).0, [0..3072, 3072..35_840]);
+        assert_eq!(free_above_range(&divided), 3072);
+        // What another group has for itself is there at the same time.
+        let other = body("4, 4", "consumer, producer", "%b: shared f32[128] #1 = shared_alloc\nshared_store %b, %t");
+        assert_eq!(places(&other).0, [0..3072, 3584..36_352, 3072..3584]);
+        assert_eq!(free_above_range(&other), 3584);
+        // Another group that computes may use its memory at any time.
+        let both = body("4, 4", "consumer, consumer", "");
+        assert_eq!(free_above_range(&both), 35_840);
     }
 
     #[test]

@@ -151,11 +151,15 @@ fn caches_of_eight_bits_are_multiplied_by_the_threads_that_read_them() {
 
 #[test]
 fn latent_attention_is_fed_and_spills_nothing() {
-    let compiled = AttentionMlaConsts { BM: 64, BN: 32, R: 512, P: 64 }.request::<f16, f32>(false);
-    let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
-    let Some(code) = code("latent", compiled, "sm_90a") else { return };
-    code.assert_clean("latent");
-    code.assert_fed("latent");
+    for (cap, block_k) in [(false, 64), (true, 64), (false, 32), (false, 16)] {
+        let compiled = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 }.request::<f16, f32>(cap);
+        let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
+        let Some(code) = code(&format!("latent, {block_k} keys, cap {cap}"), compiled, "sm_90a") else { return };
+        code.assert_clean("latent");
+        code.assert_fed("latent");
+        // One block is fetched while another is multiplied.
+        assert!(code.report.contains(&format!("through 2 slots of {} bytes", 2 * 576 * block_k)), "{}", code.report);
+    }
 }
 
 /// The kernel of all gradients of f16 in these blocks, as Hopper runs it.

@@ -24,8 +24,20 @@ pub(super) fn unseen<A: Float, const M: usize, const D: usize>() -> Rows<A, M, D
     Rows { acc: zeros::<A>([M, D]), peak: full::<A>([M], A::MIN), total: zeros::<A>([M]) }
 }
 
-/// Adds a block of keys to what rows have seen (Milakov and Gimelshein, 2018; Dao et al., 2022). A weight is
-/// `exp2(scores * factor - peak)`; scores of keys that a row does not see are minus infinity.
+/// What a block of keys does to rows whose largest score so far is `peak` (Milakov and Gimelshein, 2018; Dao et al., 2022):
+/// the largest score now, the factor of what was summed before, and the weights, `exp2(scores * factor - peak)`. Scores of keys
+/// that a row does not see are minus infinity.
+#[device]
+pub(super) fn weigh<A: Float, const M: usize, const N: usize>(
+    peak: Tile<A, { [M] }>,
+    scores: Tile<A, { [M, N] }>,
+    factor: A,
+) -> (Tile<A, { [M] }>, Tile<A, { [M] }>, Tile<A, { [M, N] }>) {
+    let higher = maximum(peak, max(scores, axis = 1) * factor);
+    (higher, exp2(peak - higher), exp2(scores * factor - higher[(.., None)]))
+}
+
+/// Adds a block of keys to what rows have seen, as [`weigh`] says.
 #[device]
 pub(super) fn absorb<T: Float, A: Float, const M: usize, const N: usize, const D: usize>(
     rows: Rows<A, M, D>,
@@ -33,9 +45,7 @@ pub(super) fn absorb<T: Float, A: Float, const M: usize, const N: usize, const D
     values: Tile<T, { [N, D] }>,
     factor: A,
 ) -> Rows<A, M, D> {
-    let peak = maximum(rows.peak, max(scores, axis = 1) * factor);
-    let old = exp2(rows.peak - peak);
-    let weights = exp2(scores * factor - peak[(.., None)]);
+    let (peak, old, weights) = weigh(rows.peak, scores, factor);
     let total = rows.total * old + sum(weights, axis = 1);
     let acc = dot(weights as T, values, acc = rows.acc * old[(.., None)], precision = tf32x3);
     Rows { acc, peak, total }

@@ -1,6 +1,6 @@
 //! Multi-head latent attention over a cache, with absorbed projections.
 
-use super::device::{LOG2_E, absorb, finish, unseen};
+use super::device::{LOG2_E, Rows, finish, weigh};
 use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
 use super::serving::one_part;
@@ -27,24 +27,36 @@ config! {
 }
 
 impl MlaConfig {
-    /// `programs` are those of one part, if each has 64 heads.
-    pub(super) fn rule(device: &Device, keys: usize, page: usize, programs: usize) -> Self {
+    /// `programs` are those of one part, if each has 64 heads, `bytes` those of a key.
+    pub(super) fn rule(device: &Device, bytes: usize, keys: usize, page: usize, programs: usize) -> Self {
         // The largest power of two that divides the page size, up to a limit.
         let block = |most: usize| most.min(1 << page.trailing_zeros());
         if !device.is_cuda() {
             return MlaConfig { block_heads: 16, block_k: block(16), parts: 2, num_warps: 4, num_stages: 1 };
         }
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
-        let block_k = block(if hopper { 32 } else { 16 });
-        // As many parts as run at once: more would begin a second turn of all multiprocessors. Two where programs of one part are
-        // nearly as many as multiprocessors: then a turn of halves ends as early, and no multiprocessor is without work for
-        // all of the last one (6 % of 128 programs on an H100, of 8192 keys each).
-        let at_once = device.multiprocessor_count();
-        let wanted = if programs <= at_once { (at_once / programs.max(1)).max(2) } else { 1 };
-        let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
+        // Two blocks of 72 KiB have room beside the queries. Of 64 keys a warp group multiplies 32: with fewer, tensor cores wait
+        // for the queries, which each instruction reads again.
+        let block_k = block(match hopper {
+            true if 64 * bytes <= 72 << 10 => 64,
+            true => 32,
+            false => 16,
+        });
+        // As many parts as run at once: more would begin a second turn of all multiprocessors, and merging them takes time too.
+        let parts = (device.multiprocessor_count() / programs.max(1)).min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
         MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
     }
+}
+
+/// Sums of each row in eight parts, those that a thread of two warp groups has: groups have a half of the columns, and of each
+/// eight of them four threads have a pair.
+///
+/// Carried like that, the sums of a loop take no exchange between threads in its iterations.
+#[device]
+fn sums_of_threads<A: Float, const M: usize, const N: usize>(weights: Tile<A, { [M, N] }>) -> Tile<A, { [M, 2, 4] }> {
+    static_assert!(N % 16 == 0);
+    sum(sum(reshape(weights, [M, 2, N / 16, 4, 2]), axis = 4), axis = 2)
 }
 
 /// A key is a latent vector of `R` elements, which is the value too, and `P` elements of position behind it. All heads read
@@ -94,7 +106,8 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
     let turned = reshape(turned.load([sequence, query, first, 0]), [BM, P]);
     let table = table + sequence as i64 * table_sequence;
     let scale = scale as T::Acc;
-    let mut rows = unseen::<T::Acc, BM, R>();
+    let (mut acc, mut peak) = (zeros::<T::Acc>([BM, R]), full::<T::Acc>([BM], T::Acc::MIN));
+    let mut totals = zeros::<T::Acc>([BM, 2, 4]);
     #[warp_specialize]
     for start in (from..to).step_by(BN) {
         let page = load(table + start / page_size);
@@ -111,9 +124,17 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
             let key = start + arange(0, BN);
             scores = select((key >= begin) & (key < to), scores, T::Acc::NEG_INFINITY);
         }
-        rows = absorb(rows, scores, block, factor);
+        let (higher, old, weights) = weigh(peak, scores, factor);
+        let own = if BN % 16 == 0 {
+            sums_of_threads::<T::Acc, BM, BN>(weights)
+        } else {
+            broadcast_to((sum(weights, axis = 1) * 0.125)[(.., None, None)], [BM, 2, 4])
+        };
+        totals = totals * old[(.., None, None)] + own;
+        acc = dot(weights as T, block, acc = acc * old[(.., None)], precision = tf32x3);
+        peak = higher;
     }
-    let (result, log) = finish(rows);
+    let (result, log) = finish(Rows { acc, peak, total: sum(sum(totals, axis = 2), axis = 1) });
     let to = part as i64 * out_part + sequence as i64 * out_sequence;
     let out_rows = to + query as i64 * out_row + head as i64 * out_head;
     let inside = head < heads;
@@ -236,8 +257,9 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     }
     let programs = heads.div_ceil(64) * queries * sequences;
     let key = Key::from(T::ELEMENT).and([Some(programs), Some(sizes.page_size)]);
+    let bytes = (rank + sizes.positions) * size_of::<T>();
     let config = cx.config(key, &[rank, heads, sizes.keys], || {
-        MlaConfig::rule(cx.device(), sizes.keys, sizes.page_size, programs)
+        MlaConfig::rule(cx.device(), bytes, sizes.keys, sizes.page_size, programs)
     })?;
     if config.block_k == 0 || !sizes.page_size.is_multiple_of(config.block_k) {
         return Err(Error::InvalidSetting {

@@ -2,6 +2,7 @@
 
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::AttentionConsts;
+use super::mla::AttentionMlaConsts;
 use super::serving::kernels::AttentionCachedConsts;
 use tilewright::launch::{CompiledKernel, LaunchVariant, Target};
 use tilewright::prelude::*;
@@ -198,4 +199,65 @@ fn caches() {
         1,
     );
     assert_fast(call.grid((1, HEADS, sequences)).num_warps(4).compile(Target::sm_90a()));
+}
+
+/// Latent attention into the result, and into those of two parts.
+#[test]
+fn latent() {
+    let device = Device::cpu();
+    let (sequences, heads, pages, page, width) = (2, 128, 4, 64, 576);
+    let (q, tokens) = (device.zeros::<f16>(sequences * heads * width), device.zeros::<f16>(pages * page * width));
+    let (q, tokens) = (q.unwrap(), tokens.unwrap());
+    let table = device.zeros::<i32>(pages).unwrap();
+    let lengths = device.zeros::<i32>(sequences).unwrap();
+    let queries = |range: std::ops::Range<usize>| {
+        let size = range.len();
+        let strides = [heads * width, width, width, 1];
+        TensorDesc::with_strides(q.slice(range.start..q.len()).unwrap(), [sequences, 1, heads, size], strides).unwrap()
+    };
+    let keys = |range: std::ops::Range<usize>| {
+        let (size, strides) = (range.len(), [page * width, width, 1]);
+        TensorDesc::with_strides(tokens.slice(range.start..tokens.len()).unwrap(), [pages, page, size], strides)
+            .unwrap()
+    };
+    let (content, turned) = (queries(0..512), queries(512..576));
+    let (latent, position) = (keys(0..512), keys(512..576));
+    let rows = (sequences * heads) as i64;
+    macro_rules! check {
+        ($dtype:ty, $parts:expr) => {
+            let mut out = device.zeros::<$dtype>($parts * sequences * heads * 512).unwrap();
+            let mut lse = device.zeros::<f32>($parts * sequences * heads).unwrap();
+            let call = AttentionMlaConsts { BM: 64, BN: 64, R: 512, P: 64 }.call(
+                &content,
+                &turned,
+                &latent,
+                &position,
+                &table,
+                &lengths,
+                &mut out,
+                &mut lse,
+                $parts as i32,
+                heads as i32,
+                1,
+                (pages / sequences * page) as i32,
+                page as i32,
+                0.1,
+                None,
+                1 << 29,
+                1 << 29,
+                (pages / sequences) as i64,
+                512 * rows,
+                (512 * heads) as i64,
+                512,
+                512,
+                rows,
+                heads as i64,
+                1,
+            );
+            let grid = (heads.div_ceil(64) * $parts, 1, sequences);
+            assert_fast(call.grid(grid).num_warps(8).num_stages(2).compile(Target::sm_90a()));
+        };
+    }
+    check!(f16, 1);
+    check!(f32, 2);
 }

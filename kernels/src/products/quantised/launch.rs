@@ -39,7 +39,7 @@ impl QuantisedConfig {
         if !device.is_cuda() {
             return chosen;
         }
-        let chosen = weights.adjusted(chosen);
+        let chosen = weights.adjusted(chosen, device);
         // Few rows take the time that it takes to read the weights: one or two programs for each multiprocessor read at once.
         let (tiles, steps) = (m.div_ceil(chosen.bm) * n.div_ceil(chosen.bn), k.div_ceil(chosen.bk));
         let programs = weights.programs(&chosen) * device.multiprocessor_count();
@@ -88,7 +88,7 @@ mod sealed {
         /// The largest step that a product of these weights can take.
         fn step(&self) -> usize;
         /// What suits these weights where the other kinds take `config`.
-        fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+        fn adjusted(&self, config: QuantisedConfig, _device: &Device) -> QuantisedConfig {
             config
         }
         /// How many programs are to read these weights at once on a multiprocessor, where rows are few.

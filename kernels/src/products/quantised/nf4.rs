@@ -54,7 +54,7 @@ impl<F: Float> Packed<F> for Nf4<'_> {
     }
 
     /// Narrow tiles leave registers for unpacking.
-    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+    fn adjusted(&self, config: QuantisedConfig, _device: &Device) -> QuantisedConfig {
         if config.bm == 16 { QuantisedConfig { bn: 64, bk: 128, num_stages: 3, ..config } } else { config }
     }
 

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Allocations and exchanges get their bytes of shared memory; [`crate::analysis::exchange`] says what exchanges.
-//! Barriers between the kernel's own accesses to shared memory are there already ([`super::membar`]). This pass walks
+//! Barriers between the kernel's own accesses to shared memory are there already ([`super::membar`]), and go again where an
+//! exchange does for them: behind one at which all threads meet, with nothing between but what they compute alone. This pass walks
 //! through the kernel once and puts barriers where an access to global memory has to wait for another thread's
 //! ([`global`]), and where bytes are written that may still be read ([`scratch`]). Each barrier settles both.
 
@@ -20,7 +21,7 @@ mod scratch;
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    ControlOp, FenceKind, Func, GpuOp, MemOrder, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
+    ControlOp, Cost, FenceKind, Func, GpuOp, MemOrder, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
 };
 use kernel_core::layout::SyncScope;
 
@@ -48,7 +49,8 @@ pub(crate) fn run(func: &mut Func, axis: &AxisAnalysis, target: Target, num_warp
     let filled = filled_by_copies(func);
     let (body, threads) = (func.body, Threads::Program(block_warps(func, num_warps)));
     let scratch = Scratch::beside(plan.bytes(), target.max_shared_bytes());
-    let mut pass = Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads };
+    let mut pass =
+        Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads, met: false };
     pass.region(body)?;
     pass.begin()?;
     fits(func, target)
@@ -96,6 +98,8 @@ struct Pass<'f> {
     global: Global,
     /// Who runs the code.
     threads: Threads,
+    /// Whether all threads have met since they last accessed memory.
+    met: bool,
 }
 
 impl Pass<'_> {
@@ -132,6 +136,11 @@ impl Pass<'_> {
         self.scratch.rebase(self.plan.free_above(id));
         let operation = self.func.op(id).clone();
         let op = &operation.op;
+        if *op == Op::Gpu(GpuOp::Barrier) && self.met {
+            return Ok(());
+        }
+        // Another way may lead to where control goes, and every region ends with such an operation.
+        self.met &= matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange);
         if op.is_loop() {
             self.repeat(&operation.regions)?;
         } else if let Op::Control(ControlOp::If) = op {
@@ -224,6 +233,7 @@ impl Pass<'_> {
             let (start, meets) = self.scratch.take(step.bytes);
             if meets || step.scope == SyncScope::Block {
                 self.settled();
+                self.met = true;
             }
             let end = start + step.bytes;
             self.scratch.reading(start..end);

@@ -58,6 +58,7 @@ mod outgoing;
 mod parts;
 mod ping_pong;
 mod prologue;
+mod scratch;
 mod send;
 mod split;
 mod vectors;
@@ -68,11 +69,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk, walk_region};
-use kernel_core::ir::{ControlOp, Cost, Dim, Does, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
+use kernel_core::ir::{ControlOp, Dim, Does, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId};
 use kernel_core::passes::dce;
 
 use crate::analysis::allocation::{root, view_bytes};
-use crate::analysis::exchange::{conversion_bytes, tile_bytes};
 use crate::analysis::warp_groups::{registers_at_start, shared_out};
 use crate::error::CodegenError;
 use crate::occupancy::{Occupancy, words};
@@ -84,6 +84,7 @@ use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNME
 use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
+use scratch::Scratch;
 use split::{Ring, Side, Split, Turn};
 
 const PASS: &str = "warp_specialize";
@@ -92,8 +93,6 @@ const PASS: &str = "warp_specialize";
 const MANY_WARPS: u32 = 2 * GROUP_WARPS;
 /// Registers of a thread beside the tiles that a loop carries, and the sums of its products.
 const BESIDE_TILES: u32 = 40;
-/// Bytes that a reduction takes at most.
-const REDUCTION_BYTES: u32 = 8 * 1024;
 
 /// Which of the loops that nobody asked to divide are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,16 +168,21 @@ fn run_as_is(
     let mut outgoing = Outgoing::all(func);
     let mut held = held::blocks(func, &structure, &fed_loops);
     let mut tiles = None;
+    let mut scratch = Scratch::usual(func, &structure, &fed_loops);
     let needs = obstacle(func, &fed_loops, &held, options)
         .and_then(|()| {
-            tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, options.num_warps);
-            fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some())
+            tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, scratch, options.num_warps);
+            let usual = fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch);
+            usual.or_else(|_| {
+                scratch = Scratch::least(func, target, &structure, &fed_loops, options.num_warps);
+                fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch)
+            })
         })
         .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops, &held)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
     match needs {
         Ok((needs, prologue)) => {
-            too_many(func, target, &fed_loops, &outgoing, &held, tiles.is_some())?;
+            too_many(func, target, &fed_loops, &outgoing, &held, tiles.is_some(), scratch)?;
             let registers = match registers(target, options.num_warps) {
                 (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS, 1),
                 (consumer, _) => u32::from(consumer),
@@ -230,17 +234,23 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
 }
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, factors that are not fetched, blocks on their
-/// way out, and what the lowering of conversions and reductions takes.
-fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], held: &[Held], turns: bool) -> u32 {
+/// way out, and what conversions and reductions take.
+fn shared_bytes(
+    func: &Func,
+    fed_loops: &[FedLoop],
+    outgoing: &[Outgoing],
+    held: &[Held],
+    turns: bool,
+    scratch: Scratch,
+) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
     let barriers: u32 =
         find::rings(fed_loops).map(|fed| fed.releases.len() as u32 * (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
-    let scratch = scratch_bytes(func, fed_loops);
-    let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops, held);
+    let beside = scratch.beside(groups * factor_bytes(func, fed_loops, held));
     let held: u32 = held.iter().map(Held::shared_bytes).sum();
-    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + held + groups * own
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + rings + held + groups * staging_bytes(outgoing) + beside
 }
 
 /// Bytes of the factors that the consumers store, before their loops or in them.
@@ -261,29 +271,6 @@ fn factor_bytes(func: &Func, fed_loops: &[FedLoop], held: &[Held]) -> u32 {
         .sum()
 }
 
-/// Bytes that conversions and reductions of the consumers take, beside everything else.
-fn scratch_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
-    let replaced: BTreeSet<ValueId> =
-        fed_loops.iter().flat_map(|fed| &fed.stores).map(|&store| func.op(store).operands[1]).collect();
-    let mut most = 0;
-    walk(func, &mut |id| {
-        let operation = func.op(id);
-        if let Some(convert) = view::ConvertLayout::of(operation) {
-            if !replaced.contains(&operation.results[0]) {
-                most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
-            }
-        } else if operation.op.cost() == Cost::Exchange {
-            most = most.max(REDUCTION_BYTES).max(tile_bytes(func, operation));
-        }
-    });
-    most
-}
-
-fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
-    let bits = func.ty(from).dtype().map_or(64, |dtype| dtype.bytes() * 8);
-    func.layout(from).zip(func.layout(to)).map_or(0, |(from, to)| conversion_bytes(from, to, bits))
-}
-
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
 /// they are. What is left goes to blocks on their way out.
 fn fit(
@@ -293,16 +280,17 @@ fn fit(
     outgoing: &mut [Outgoing],
     held: &mut [Held],
     turns: bool,
+    scratch: Scratch,
 ) -> Result<(), NotFed> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, fed_loops, outgoing, held, turns) > limit {
+    while shared_bytes(func, fed_loops, outgoing, held, turns, scratch) > limit {
         let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
         let Some(ring) = largest.max_by_key(|fed| fed.ring_bytes()).map(|fed| fed.ring) else { break };
         fed_loops.iter_mut().filter(|fed| fed.ring == ring).for_each(|fed| fed.stages -= 1);
     }
-    held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, turns));
-    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, turns) <= limit);
-    let needs = shared_bytes(func, fed_loops, outgoing, held, turns);
+    held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, turns, scratch));
+    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, turns, scratch) <= limit);
+    let needs = shared_bytes(func, fed_loops, outgoing, held, turns, scratch);
     let free = fed_loops.iter().find(|fed| !fed.stages_given);
     match free.filter(|_| needs > limit) {
         Some(fed) => {
@@ -321,8 +309,9 @@ fn too_many(
     outgoing: &[Outgoing],
     held: &[Held],
     turns: bool,
+    scratch: Scratch,
 ) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, held, turns), target.max_shared_bytes());
+    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, held, turns, scratch), target.max_shared_bytes());
     let Some(fed) = fed_loops.iter().find(|fed| fed.stages_given).filter(|_| needed > limit) else { return Ok(()) };
     let slot = fed.ring_bytes() / fed.stages;
     let fitting = fed.stages.saturating_sub((needed - limit).div_ceil(slot));

@@ -28,16 +28,22 @@ use kernel_core::target::GROUP_WARPS;
 
 use super::find::FedLoop;
 use super::outgoing::Outgoing;
-use super::scratch_bytes;
+use super::scratch::Scratch;
 use super::split::{Position, Split, Turn, quiet};
 
 /// Groups that take turns.
 pub(super) const GROUPS: u32 = 2;
 
 /// The loop over tiles of a kernel whose tiles two groups may take in turns.
-pub(super) fn tile_loop(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], num_warps: u32) -> Option<OpId> {
+pub(super) fn tile_loop(
+    func: &Func,
+    fed_loops: &[FedLoop],
+    outgoing: &[Outgoing],
+    scratch: Scratch,
+    num_warps: u32,
+) -> Option<OpId> {
     let [fed] = fed_loops else { return None };
-    if num_warps != GROUP_WARPS || scratch_bytes(func, fed_loops) > 0 {
+    if num_warps != GROUP_WARPS || !scratch.is_empty() {
         return None;
     }
     // A mark on the loop of products alone asks for what it says: that warps fetch.
