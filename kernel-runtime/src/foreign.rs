@@ -238,6 +238,17 @@ impl Device {
         self.default_stream().poll_error()
     }
 
+    /// Whether the device's context is the calling thread's current one. Where it is not, a launch may make it so: who stands
+    /// between a framework and kernels keeps what was current, and restores it. On the CPU there is nothing to keep.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[inline]
+    pub fn is_current(&self) -> Result<bool> {
+        self.default_stream().cuda_memory().map_or(Ok(true), |memory| memory.is_current())
+    }
+
     fn check_is_cpu(&self) -> Result<()> {
         if !self.is_cuda() {
             return Ok(());

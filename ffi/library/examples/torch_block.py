@@ -2,6 +2,7 @@
 
     python torch_block.py --size small    # on the CPU, in under a minute
     python torch_block.py --size full     # 4 x 4096 x 2048 in bf16, on a GPU
+    python torch_block.py --size full --profile     # where the time of a step goes, kernel by kernel
 
 Tokens go through an embedding, RMS norm, one product for queries, keys and values, rotary embedding, causal attention, the
 residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary: for 200 steps with PyTorch alone, with
@@ -155,8 +156,8 @@ def synchronize():
         torch.cuda.synchronize()
 
 
-def train(size, kernels, compiled, data):
-    """The losses, milliseconds of a step, and the most memory."""
+def prepare(size, kernels, compiled):
+    """A function that trains on a batch and gives its loss. All begin with the same weights."""
     torch.manual_seed(0)
     gc.collect()
     if DEVICE == "cuda":
@@ -172,21 +173,60 @@ def train(size, kernels, compiled, data):
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
     run = torch.compile(model, fullgraph=True, backend=backend) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, fused=DEVICE == "cuda")
-    losses, times = [], []
-    for rows in data:
-        start = time.perf_counter()
+
+    def step(rows):
         optimizer.zero_grad(set_to_none=True)
         loss = run(rows[:, :-1], rows[:, 1:])
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
+        return loss.detach()
+
+    return step
+
+
+def train(size, kernels, compiled, data):
+    """The losses, milliseconds of a step, the most memory, and how many of our operators the last step has called."""
+    step = prepare(size, kernels, compiled)
+    losses, times = [], []
+    for rows in data:
+        start = time.perf_counter()
+        losses.append(step(rows))
         if len(losses) % 10 == 0:
             # Ten steps at a time: one does not wait for the one before.
             synchronize()
             times.append(time.perf_counter())
     spans = sorted(later - earlier for earlier, later in zip(times, times[1:]))
     memory = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else float("nan")
-    return [loss.item() for loss in losses], spans[len(spans) // 2] * 100 if spans else (time.perf_counter() - start) * 1e3, memory
+    milliseconds = spans[len(spans) // 2] * 100 if spans else (time.perf_counter() - start) * 1e3
+    curve = [loss.item() for loss in losses]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        step(data[-1])
+    calls = sum(event.name.startswith("tilewright_ops::") for event in profiler.events())
+    return curve, (milliseconds, memory, calls)
+
+
+def profile(size, kernels, compiled, data, name):
+    """Prints the GPU's time of a step, kernel by kernel."""
+    step, steps = prepare(size, kernels, compiled), 3
+    for rows in data[:10]:
+        step(rows)
+    synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for rows in data[10 : 10 + steps]:
+            step(rows)
+        synchronize()
+    kernels = {}
+    spans = []
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            count, total = kernels.get(event.name, (0, 0.0))
+            kernels[event.name] = count + 1, total + event.time_range.elapsed_us()
+            spans.append((event.time_range.start, event.time_range.end))
+    busy = sum(total for _, total in kernels.values()) / steps
+    span = (max(end for _, end in spans) - min(start for start, _ in spans)) / steps
+    print(f"\n{name}: the GPU is busy for {busy / 1e3:.2f} ms of the {span / 1e3:.2f} ms of a step\n\n| us a step | calls a step | kernel |\n|--:|--:|---|")
+    for kernel, (count, total) in sorted(kernels.items(), key=lambda item: -item[1][1]):
+        print(f"| {total / steps:.1f} | {count / steps:g} | `{kernel[:110]}` |")
 
 
 def draw(curves, path):
@@ -218,7 +258,10 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--picture", default="loss.svg")
     parser.add_argument("--variants", nargs="+", help="some of: eager, compiled, ours, ours-compiled")
+    parser.add_argument("--profile", action="store_true", help="print the kernels of a step, and train no further")
     arguments = parser.parse_args()
+    if arguments.profile and DEVICE != "cuda":
+        parser.error("--profile needs a GPU")
     size = SIZES[arguments.size]
     # On a GPU all is there before a clock runs.
     data = batches(size, arguments.steps).to(DEVICE)
@@ -228,17 +271,41 @@ def main():
         "ours": (Ours(), False),
         "ours-compiled": (Ours(), True),
     }
+    if arguments.profile:
+        for name in arguments.variants or variants:
+            profile(size, *variants[name], data, name)
+        return 0
     curves, figures = {}, {}
     for name in arguments.variants or variants:
-        curve, milliseconds, gigabytes = train(size, *variants[name], data)
-        curves[name], figures[name] = curve, (milliseconds, gigabytes)
-        print(f"{name}: loss {curve[0]:.4f} to {sum(curve[-10:]) / len(curve[-10:]):.4f}", flush=True)
-    print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | GB at most | last loss | beside compiled |\n|---|--:|--:|--:|--:|")
-    beside = figures.get("compiled", figures[next(iter(figures))])[0]
-    for name, (milliseconds, gigabytes) in figures.items():
-        print(f"| {name} | {milliseconds:.2f} | {gigabytes:.2f} | {sum(curves[name][-10:]) / 10:.4f} | {beside / milliseconds:.2f} x |")
+        curves[name], figures[name] = train(size, *variants[name], data)
+        print(f"{name}: loss {curves[name][0]:.4f} to {last(curves[name]):.4f}", flush=True)
+    first = next(iter(curves))
+    print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | beside compiled | GB at most | our operators a step | last loss | from {first} at most |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    beside = figures.get("compiled", figures[first])[0]
+    for name, (milliseconds, gigabytes, calls) in figures.items():
+        apart = max(abs(one - other) for one, other in zip(curves[name], curves[first]))
+        print(f"| {name} | {milliseconds:.2f} | {beside / milliseconds:.2f} x | {gigabytes:.2f} | {calls} | {last(curves[name]):.6f} | {apart:.1e} |")
     draw(curves, arguments.picture)
-    return check(curves, size)
+    are_as_named = all(check_variant(name, variants[name][0], curves, figures[name][2]) for name in curves)
+    return 0 if check(curves, size) and are_as_named else 1
+
+
+def last(curve):
+    """The mean of the last ten."""
+    return sum(curve[-10:]) / len(curve[-10:])
+
+
+def check_variant(name, kernels, curves, calls):
+    """Whether a variant has run what it is named for: our operators or none, and so other roundings than PyTorch's."""
+    is_ours = isinstance(kernels, Ours)
+    if is_ours != (calls > 0):
+        print(f"{name} HAS CALLED {calls} of our operators")
+        return False
+    if is_ours and curves[name] in [curve for other, curve in curves.items() if not other.startswith("ours")]:
+        print(f"{name} HAS THE VERY CURVE of PyTorch's operators")
+        return False
+    return True
 
 
 def check(curves, size):
@@ -252,10 +319,10 @@ def check(curves, size):
         for curve in curves.values()
         for one, other in zip(smooth(curve), smooth(first))
     )
-    learned = all(sum(curve[-10:]) / 10 < 0.8 * curve[0] for curve in curves.values())
+    learned = all(last(curve) < 0.8 * curve[0] for curve in curves.values())
     print(f"the curves differ by {worst:.2%} of the first loss at most, {limit:.0%} allowed")
     print("the curves are equal within noise" if worst <= limit and learned else "THE CURVES DIFFER, or do not go down")
-    return 0 if worst <= limit and learned else 1
+    return worst <= limit and learned
 
 
 if __name__ == "__main__":

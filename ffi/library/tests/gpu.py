@@ -186,9 +186,11 @@ def outside():
     row("torch, afterwards", "the context is alive" if alive else "results are wrong", alive)
 
 
+# An operator that does nothing, by PyTorch's C++ and by the stable C interface that ours use.
 EMPTY = """
 #include <torch/library.h>
 #include <ATen/ATen.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 at::Tensor made(const at::Tensor& x) { return at::empty_like(x); }
 at::Tensor& given(const at::Tensor& x, at::Tensor& y) { return y; }
 TORCH_LIBRARY(empty_cpp, m) {
@@ -196,6 +198,25 @@ TORCH_LIBRARY(empty_cpp, m) {
   m.def("nothing.out(Tensor x, *, Tensor(a!) y) -> Tensor(a!)");
 }
 TORCH_LIBRARY_IMPL(empty_cpp, CUDA, m) { m.impl("nothing", &made); m.impl("nothing.out", &given); }
+void stable_made(StableIValue* stack, uint64_t, uint64_t) {
+  AtenTensorHandle x = reinterpret_cast<AtenTensorHandle>(stack[0]), y = nullptr;
+  int64_t size = 4, stride = 1;
+  aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_float32(), aoti_torch_device_type_cuda(), 0, &y);
+  aoti_torch_delete_tensor_object(x);
+  stack[0] = reinterpret_cast<StableIValue>(y);
+}
+void stable_given(StableIValue* stack, uint64_t, uint64_t) {
+  for (int at = 0; at < 2; at++) aoti_torch_delete_tensor_object(reinterpret_cast<AtenTensorHandle>(stack[at]));
+}
+__attribute__((constructor)) void stable() {
+  TorchLibraryHandle library, kernels;
+  aoti_torch_library_init_fragment("empty_stable", "", 0, &library);
+  aoti_torch_library_def(library, "nothing(Tensor x) -> Tensor");
+  aoti_torch_library_def(library, "nothing.out(Tensor x, *, Tensor(a!) y) -> ()");
+  aoti_torch_library_init_impl("empty_stable", "CUDA", "", 0, &kernels);
+  aoti_torch_library_impl(kernels, "nothing", stable_made);
+  aoti_torch_library_impl(kernels, "nothing.out", stable_given);
+}
 """
 
 
@@ -262,6 +283,9 @@ def call_times(compiler):
                 empty, empty_out = torch_ops.empty_cpp.nothing.default, torch_ops.empty_cpp.nothing.out
                 figures["empty C++ operator"] = microseconds(lambda: empty(x))
                 figures["empty C++ operator, out"] = microseconds(lambda: empty_out(x, y=y))
+                stable, stable_out = torch_ops.empty_stable.nothing.default, torch_ops.empty_stable.nothing.out
+                figures["empty stable operator"] = microseconds(lambda: stable(x))
+                figures["empty stable operator, out"] = microseconds(lambda: stable_out(x, y=y))
             else:
                 row("empty C++ operator", f"not measured: {compiler.problem}")
         limits = {"add, through the package": 4.5, "add, through the package, out": 2.0}

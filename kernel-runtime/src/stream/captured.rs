@@ -13,6 +13,7 @@ use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const SETTLE: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct Captured {
     graphs: Mutex<Vec<(u64, Arc<Records>)>>,
+    /// Whether there are any, for those who look without the lock.
+    is_used: AtomicBool,
 }
 
 /// The records of one captured graph.
@@ -91,6 +94,7 @@ impl Captured {
                     return Err(error);
                 }
                 graphs.push((id, records.clone()));
+                self.is_used.store(true, Ordering::Release);
                 records
             }
         };
@@ -99,10 +103,10 @@ impl Captured {
 
     /// Gives the errors that replays have reported so far to the ledger, and frees records that nothing uses any more.
     pub(super) fn collect(&self, stream: u64, ledger: &Ledger) {
-        let mut graphs = lock(&self.graphs);
-        if graphs.is_empty() {
+        if !self.is_used.load(Ordering::Acquire) {
             return;
         }
+        let mut graphs = lock(&self.graphs);
         // Before the records are looked at: of a graph that goes later, there may be more to hear.
         let gone = std::mem::take(&mut *lock(&GONE));
         for (_, records) in graphs.iter() {
@@ -113,6 +117,7 @@ impl Captured {
         }
         let is_gone = |records: &Arc<Records>| gone.iter().any(|own| Arc::ptr_eq(own, records));
         graphs.retain(|(_, records)| !is_gone(records));
+        self.is_used.store(!graphs.is_empty(), Ordering::Release);
         // Those of other streams wait until their stream has taken their last errors.
         lock(&GONE).extend(gone.into_iter().filter(|records| Arc::strong_count(records) > 1));
     }
