@@ -15,7 +15,8 @@ pub fn layer(model: &Model, layer: &Layer, x: &Tensor, first: usize, cache: &Ten
     let (batch, [cos, sin]) = (x.dim(0)?, &places.tables);
     let positions = places.positions(first, 1)?;
     let q = rotary_append(cache, &qkv, cos, sin, &positions, shape.heads, Pairs::Halves)?;
-    let mixed = our_attention(model, &q, first, cache)?.transpose(1, 2)?.reshape((batch, 1, shape.heads * shape.head))?;
+    let mixed =
+        our_attention(model, &q, first, cache)?.transpose(1, 2)?.reshape((batch, 1, shape.heads * shape.head))?;
     let x = fused_linear(&mixed, &layer.output, Fused { residual: Some(x), ..Fused::default() })?;
     let gated = fused_swiglu(&x, &layer.gate_up, Some((&layer.gated_norm, shape.eps)))?;
     fused_linear(&gated, &layer.down, Fused { residual: Some(&x), ..Fused::default() })

@@ -163,7 +163,13 @@ impl Model {
             })
             .collect::<Result<_>>()?;
         let embedding = product(shape.vocabulary, shape.width)?;
-        Ok(Model { shape, layers, embedding, norm: norm()?, places: Places::new(&shape, (batch, room), dtype, device)? })
+        Ok(Model {
+            shape,
+            layers,
+            embedding,
+            norm: norm()?,
+            places: Places::new(&shape, (batch, room), dtype, device)?,
+        })
     }
 
     /// The same weights in another dtype.

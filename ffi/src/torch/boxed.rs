@@ -145,11 +145,7 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
         let Kind::Output(output) = &param.kind else { continue };
         if !call::is_wanted(output, &args) {
             if outputs == Outputs::Made {
-                made.push(allocate(
-                    api,
-                    place,
-                    &Wanted { dtype: ElementType::F32, sizes: Sizes::from_slice(&[0]) },
-                )?);
+                made.push(allocate(api, place, &Wanted { dtype: ElementType::F32, sizes: Sizes::from_slice(&[0]) })?);
             }
             args[at] = Arg::None;
             continue;

@@ -81,11 +81,7 @@ pub(crate) struct Locked<'l> {
 
 impl Ledger {
     pub(crate) const fn new() -> Self {
-        Ledger {
-            settled: AtomicU64::new(0),
-            has_errors: AtomicBool::new(false),
-            state: Mutex::new(State::new()),
-        }
+        Ledger { settled: AtomicU64::new(0), has_errors: AtomicBool::new(false), state: Mutex::new(State::new()) }
     }
 
     /// The ledger of the CPU.
