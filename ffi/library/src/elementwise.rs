@@ -2,6 +2,7 @@
 
 use crate::views::same_shape;
 use tilewright::prelude::*;
+use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
 
 /// Elements of a program.
@@ -55,6 +56,17 @@ pub mod kernels {
         let mask = i < n;
         let id = load(ids + i, mask = mask);
         store(y + i, load(x + id, mask = mask), mask = mask);
+    }
+
+    /// `x[i] *= factor`. Where the factor is 1, as that of a loss of its own gradient is, nothing of `x` is touched.
+    #[kernel]
+    pub fn scaled<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: Ptr<f32>, n: i64) {
+        let factor = load(factor) as T::Acc;
+        if factor != 1.0 {
+            let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
+            let mask = i < n;
+            store(x + i, (load(x + i, mask = mask) as T::Acc * factor) as T, mask = mask);
+        }
     }
 
     #[kernel]
@@ -165,6 +177,21 @@ pub fn take(x: TensorRef<'_>, ids: TensorRef<'_>, y: TensorMut<'_>) -> Result<()
     let (n, device) = (ids.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         kernels::taken::<T, BLOCK>(x.flat::<T>()?, ids.flat::<i64>()?, y.flat_mut::<T>()?, n as i32)
+            .grid(n.div_ceil(BLOCK))
+            .launch(device)?;
+        Ok(())
+    })
+}
+
+/// Multiplies `x` in place by `factor`, a number in f32: gradients that were computed before that of the loss was known.
+#[op]
+pub fn scale_in_place(x: TensorMut<'_>, factor: TensorRef<'_>) -> Result<()> {
+    let (n, device) = (x.len(), x.device());
+    if factor.len() != 1 {
+        return Err(Error::argument("factor", format_args!("has shape {:?}", factor.shape()), "a tensor of one element"));
+    }
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        kernels::scaled::<T, BLOCK>(x.flat_mut::<T>()?, factor.flat::<f32>()?, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())

@@ -10,7 +10,8 @@
 //! | [`flash_attention`] | softmax attention |
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
 //! | [`embedding`] | rows of a table |
-//! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
+//! | [`scale_in_place`] | gradients times that of the loss |
+| [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
 //!
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
 
@@ -26,7 +27,7 @@ mod tables;
 mod views;
 
 pub use attention::{flash_attention, flash_attention_backward};
-pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
+pub use elementwise::{add, add_backward, nothing, scale_in_place, scaled_silu, scaled_silu_backward, take};
 pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
 pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
@@ -72,6 +73,7 @@ tilewright_ffi::export!(
     add_backward,
     scaled_silu,
     scaled_silu_backward,
+    scale_in_place,
     take,
     nothing,
 );

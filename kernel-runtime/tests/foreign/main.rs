@@ -193,6 +193,47 @@ fn errors_come_with_the_next_call() -> Result<()> {
 }
 
 #[test]
+fn asking_for_errors_costs_no_call_of_the_driver_where_nothing_has_failed() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, good, bad, out) =
+            (owner.upload(&numbers()), owner.upload(&[5i64]), owner.upload(&[BEYOND + 4]), owner.zeros(1));
+        let run = |index: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)
+        };
+        let check_silence = || {
+            owner.check_that_the_driver_is_not_called(|| {
+                assert_eq!(device.poll_error(), None);
+                Ok(())
+            })
+        };
+        check_silence()?;
+        // While they run, and when they are over.
+        (0..20).try_for_each(|_| run(good))?;
+        check_silence()?;
+        owner.wait();
+        check_silence()?;
+        // One of many is found, whether it is among those that are looked at or not.
+        for before in [0, 3, 100, 700] {
+            (0..before).try_for_each(|_| run(good))?;
+            run(bad)?;
+            (0..before).try_for_each(|_| run(good))?;
+            owner.wait();
+            assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(4), "{before} before it");
+            check_silence()?;
+        }
+        assert!(device.is_current()? && Device::cpu().is_current()?);
+        owner.leave_context();
+        assert!(!device.is_current()?);
+        Ok(())
+    })
+}
+
+#[test]
 fn threads_with_streams_of_their_own_never_wait_for_the_whole_gpu() -> Result<()> {
     on_a_gpu(|| {
         let owner = Owner::of_thread();
