@@ -188,7 +188,11 @@ pub fn take(x: TensorRef<'_>, ids: TensorRef<'_>, y: TensorMut<'_>) -> Result<()
 pub fn scale_in_place(x: TensorMut<'_>, factor: TensorRef<'_>) -> Result<()> {
     let (n, device) = (x.len(), x.device());
     if factor.len() != 1 {
-        return Err(Error::argument("factor", format_args!("has shape {:?}", factor.shape()), "a tensor of one element"));
+        return Err(Error::argument(
+            "factor",
+            format_args!("has shape {:?}", factor.shape()),
+            "a tensor of one element",
+        ));
     }
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         kernels::scaled::<T, BLOCK>(x.flat_mut::<T>()?, factor.flat::<f32>()?, n as i64)

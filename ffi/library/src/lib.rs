@@ -11,7 +11,7 @@
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
 //! | [`embedding`] | rows of a table |
 //! | [`scale_in_place`] | gradients times that of the loss |
-| [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
+//! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
 //!
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
 

@@ -2,11 +2,12 @@
 //!
 //! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when. So its record
 //! belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then the records are freed.
-//! Until then they are looked at whenever somebody asks the stream for errors.
+//! Until then they are looked at whenever somebody asks the stream for errors. Memory that such launches need beside what they
+//! are given lives as long, too.
 
 use super::lock;
 use crate::context::CudaMemory;
-use crate::driver::{self, CaptureMode, MappedMemory};
+use crate::driver::{self, CaptureMode, DeviceMemory, MappedMemory};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
@@ -32,10 +33,12 @@ pub(super) struct Captured {
     is_used: AtomicBool,
 }
 
-/// The records of one captured graph.
+/// The records of one captured graph, and what else it keeps.
 struct Records {
     memory: Arc<CudaMemory>,
     slots: Mutex<Slots>,
+    /// Of launches that need it.
+    scratch: Mutex<Vec<DeviceMemory>>,
 }
 
 #[derive(Default)]
@@ -77,6 +80,28 @@ impl Captured {
         stream: sys::CUstream,
         source: &Arc<dyn ReportSource>,
     ) -> Result<Option<CapturedLaunch>> {
+        let records = self.records(memory, stream)?;
+        records.map(|records| records.acquire(source.clone())).transpose()
+    }
+
+    /// The address of memory that the graph keeps into which the stream is being captured, if it is.
+    pub(super) fn scratch(
+        &self,
+        memory: &Arc<CudaMemory>,
+        stream: sys::CUstream,
+        bytes: usize,
+    ) -> Result<Option<u64>> {
+        let Some(records) = self.records(memory, stream)? else { return Ok(None) };
+        // No capture uses what is allocated here but this one, when it is replayed.
+        let _mode = CaptureMode::relaxed();
+        let block = DeviceMemory::new(bytes)?;
+        let address = block.address();
+        lock(&records.scratch).push(block);
+        Ok(Some(address))
+    }
+
+    /// What the graph keeps into which the stream is being captured, if it is.
+    fn records(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream) -> Result<Option<Arc<Records>>> {
         memory.bind()?;
         // SAFETY: the stream is alive, its context is current.
         let Some((id, graph)) = (unsafe { driver::capture_of(stream)? }) else { return Ok(None) };
@@ -85,7 +110,8 @@ impl Captured {
         let records = match known {
             Some(records) => records,
             None => {
-                let records = Arc::new(Records { memory: memory.clone(), slots: Mutex::default() });
+                let records =
+                    Arc::new(Records { memory: memory.clone(), slots: Mutex::default(), scratch: Mutex::default() });
                 let own = Arc::into_raw(records.clone());
                 // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
                 if let Err(error) = unsafe { driver::keep_with_graph(graph, own.cast_mut().cast(), destroyed) } {
@@ -98,7 +124,7 @@ impl Captured {
                 records
             }
         };
-        records.acquire(source.clone()).map(Some)
+        Ok(Some(records))
     }
 
     /// Gives the errors that replays have reported so far to the ledger, and frees records that nothing uses any more.
@@ -171,9 +197,10 @@ impl Slot {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // The fields free page-locked memory in the current context.
+        // The fields free memory in the current context.
         let _ = self.memory.bind();
         let _mode = CaptureMode::relaxed();
         lock(&self.slots).blocks.clear();
+        lock(&self.scratch).clear();
     }
 }

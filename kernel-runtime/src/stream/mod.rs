@@ -253,6 +253,16 @@ impl Stream {
         Ok(RecordHandle::new(self, acquired, place))
     }
 
+    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
+    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+        match &self.0.work {
+            Work::Cuda { queue, captured, .. } if queue.may_be_captured() => {
+                captured.scratch(&queue.memory, queue.stream.cu_stream(), bytes)
+            }
+            Work::Cuda { .. } | Work::Immediate => Ok(None),
+        }
+    }
+
     /// Reports the error of a launch that ran on the CPU, or whose failure is known otherwise. Readers of its buffers are
     /// told while its handle lives; of launches without one, those of the last 64 are. Others are found by synchronising.
     pub fn push_error(&self, launch: LaunchId, error: Error) {

@@ -318,6 +318,44 @@ fn replays_report_errors_for_as_long_as_the_graph_lives() -> Result<()> {
     })
 }
 
+/// What launches need beside what they are given: the graph keeps it, so that nobody else has it between replays.
+#[test]
+fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        let double = |from: u64, to: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph, which keeps what it uses.
+            let (from, to) = unsafe { (device.borrow::<f32>(from, N)?, device.borrow_mut::<f32>(to, N)?) };
+            add::<_, 64>(from, from, to, N as i32).grid(5).launch(&device)
+        };
+        assert_eq!(device.captured_scratch(N * 4)?, None, "nobody captures");
+        let mut scratch = None;
+        let graph = owner.capture(|| {
+            let address = device.captured_scratch(N * 4)?.expect("somebody captures");
+            scratch = Some(address);
+            double(x, address).and_then(|()| double(address, out))
+        })?;
+        let scratch = scratch.expect("it was captured");
+        assert_eq!(scratch % 256, 0);
+        for round in 0..5u16 {
+            // Nobody else is given it meanwhile.
+            let others: Vec<u64> = (0..20).map(|_| owner.zeros(N)).collect();
+            assert!(!others.contains(&scratch));
+            let inputs: Vec<f32> = numbers().iter().map(|x| x + f32::from(round)).collect();
+            owner.write(x, &inputs);
+            graph.replay();
+            owner.wait();
+            assert_eq!(owner.read(out, N), inputs.iter().map(|x| 4.0 * x).collect::<Vec<f32>>(), "round {round}");
+        }
+        drop(graph);
+        assert_eq!(device.poll_error(), None);
+        assert_eq!(device.synchronize(), Ok(()));
+        Ok(())
+    })
+}
+
 /// Blocks are copied by descriptors too, of memory of which rows have gaps.
 #[test]
 fn descriptors_are_made_of_borrowed_memory() -> Result<()> {
