@@ -64,7 +64,8 @@ class Eager:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def swiglu(self, gate, x):
+    def swiglu(self, x):
+        gate, x = x.chunk(2, -1)
         return F.silu(gate) * x
 
     def loss(self, x, weight, targets):
@@ -78,7 +79,7 @@ class Ours:
     rms_norm = staticmethod(ops.rms_norm)
     add_rms_norm = staticmethod(ops.add_rms_norm)
     rotary = staticmethod(ops.rotary)
-    swiglu = staticmethod(ops.swiglu)
+    swiglu = staticmethod(ops.swiglu_halves)
 
     def attention(self, q, k, v):
         return ops.flash_attention(q, k, v, causal=True)[0]
@@ -142,8 +143,7 @@ class Block(torch.nn.Module):
         q, k = kernels.rotary(q, self.cos, self.sin), kernels.rotary(k, self.cos, self.sin)
         h = kernels.linear(kernels.attention(q, k, v).flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
-        gate, h = kernels.linear(h, self.up).chunk(2, -1)
-        h = kernels.linear(kernels.swiglu(gate, h), self.down)
+        h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)
         h, _ = kernels.add_rms_norm(h, x, self.last)
         return kernels.loss(h.flatten(0, 1), self.head, targets.flatten())
 

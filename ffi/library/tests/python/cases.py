@@ -143,6 +143,13 @@ CASES = [
         rotated,
     ),
     Case("swiglu", ops.swiglu, lambda a, b: F.silu(a) * b, halves, raw.swiglu),
+    Case(
+        "swiglu_halves",
+        ops.swiglu_halves,
+        lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1],
+        lambda randn, size: (randn(*size[:-1], 2 * size[-1]),),
+        raw.swiglu_halves,
+    ),
     Case("geglu", ops.geglu, lambda a, b: F.gelu(a) * b, pairs, raw.geglu),
     Case(
         "geglu by tanh",
