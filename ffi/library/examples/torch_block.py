@@ -170,16 +170,11 @@ def synchronize():
 def prepare(size, kernels, compiled):
     """A function that trains on a batch and gives its loss. All begin with the same weights."""
     torch.manual_seed(0)
-    gc.collect()
-    if DEVICE == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     model = Block(size, kernels)
     tables = model.cos, model.sin
     model.to(DEVICE, size.dtype)
     # Angles are not rounded.
     model.cos, model.sin = (table.to(DEVICE) for table in tables)
-    torch._dynamo.reset()
     # On the CPU it is about the same curve: compiling C++ would take longer than all steps.
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
     run = torch.compile(model, fullgraph=True, backend=backend) if compiled else model
@@ -196,24 +191,38 @@ def prepare(size, kernels, compiled):
 
 
 def train(size, kernels, compiled, data):
-    """The losses, milliseconds of a step, the most memory, and how many of our operators the last step has called."""
+    """The losses, the most memory, and how many of our operators a step calls."""
+    torch._dynamo.reset()
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if DEVICE == "cuda" else 0
     step = prepare(size, kernels, compiled)
-    losses, times = [], []
-    for rows in data:
-        start = time.perf_counter()
-        losses.append(step(rows))
-        if len(losses) % 10 == 0:
-            # Ten steps at a time: one does not wait for the one before.
-            synchronize()
-            times.append(time.perf_counter())
-    spans = sorted(later - earlier for earlier, later in zip(times, times[1:]))
-    memory = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else float("nan")
-    milliseconds = spans[len(spans) // 2] * 100 if spans else (time.perf_counter() - start) * 1e3
-    curve = [loss.item() for loss in losses]
+    curve = [loss.item() for loss in [step(rows) for rows in data]]
+    memory = (torch.cuda.max_memory_allocated() - before) / 1e9 if DEVICE == "cuda" else float("nan")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         step(data[-1])
     calls = sum(event.name.startswith("tilewright_ops::") for event in profiler.events())
-    return curve, (milliseconds, memory, calls)
+    return curve, memory, calls
+
+
+def race(size, variants, data):
+    """Milliseconds of a step of each. They take turns of twenty steps, as a GPU that has grown warm is slower."""
+    torch._dynamo.reset()
+    steps = {name: prepare(size, *variant) for name, variant in variants.items()}
+    turns, length = (7, 20) if DEVICE == "cuda" else (2, 1)
+    times = {name: [] for name in variants}
+    for turn in range(turns):
+        for name, step in steps.items():
+            synchronize()
+            start = time.perf_counter()
+            for rows in data[:length]:
+                step(rows)
+            synchronize()
+            if turn:
+                times[name].append((time.perf_counter() - start) / length * 1e3)
+    return {name: sorted(spans)[len(spans) // 2] for name, spans in times.items()}
 
 
 def profile(size, kernels, compiled, data, name):
@@ -288,19 +297,20 @@ def main():
         for name in arguments.variants:
             profile(size, *variants[name], data, name)
         return 0
-    curves, figures = {}, {}
+    curves, memory, calls = {}, {}, {}
     for name in arguments.variants:
-        curves[name], figures[name] = train(size, *variants[name], data)
+        curves[name], memory[name], calls[name] = train(size, *variants[name], data)
         print(f"{name}: loss {curves[name][0]:.4f} to {last(curves[name]):.4f}", flush=True)
+    times = race(size, {name: variants[name] for name in arguments.variants}, data)
     first = next(iter(curves))
     print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | beside compiled | GB at most | our operators a step | last loss | from {first} at most |")
     print("|---|--:|--:|--:|--:|--:|--:|")
-    beside = figures.get("compiled", figures[first])[0]
-    for name, (milliseconds, gigabytes, calls) in figures.items():
+    beside = times.get("compiled", times[first])
+    for name, milliseconds in times.items():
         apart = max(abs(one - other) for one, other in zip(curves[name], curves[first]))
-        print(f"| {name} | {milliseconds:.2f} | {beside / milliseconds:.2f} x | {gigabytes:.2f} | {calls} | {last(curves[name]):.6f} | {apart:.1e} |")
+        print(f"| {name} | {milliseconds:.2f} | {beside / milliseconds:.3f} x | {memory[name]:.2f} | {calls[name]} | {last(curves[name]):.6f} | {apart:.1e} |")
     draw(curves, arguments.picture)
-    are_as_named = all(check_variant(name, variants[name][0], curves, figures[name][2]) for name in curves)
+    are_as_named = all(check_variant(name, variants[name][0], curves, calls[name]) for name in curves)
     return 0 if check(curves, size) and are_as_named else 1
 
 

@@ -8,6 +8,9 @@ use tilewright_ffi::prelude::*;
 /// Elements of a program.
 const BLOCK: usize = 1024;
 
+/// Programs that go over more than a block each: a few for each multiprocessor of a large GPU.
+const PROGRAMS: usize = 1024;
+
 /// The kernels.
 pub mod kernels {
     use super::BLOCK;
@@ -58,14 +61,17 @@ pub mod kernels {
         store(y + i, load(x + id, mask = mask), mask = mask);
     }
 
-    /// `x[i] *= factor`. Where the factor is 1, as that of a loss of its own gradient is, nothing of `x` is touched.
+    /// `x[i] *= factor`. Where the factor is 1, as that of a loss of its own gradient is, nothing of `x` is touched. Programs are
+    /// few, so that this is soon done.
     #[kernel]
     pub fn scaled<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: Ptr<f32>, n: i64) {
         let factor = load(factor) as T::Acc;
         if factor != 1.0 {
-            let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
-            let mask = i < n;
-            store(x + i, (load(x + i, mask = mask) as T::Acc * factor) as T, mask = mask);
+            for first in (program_id(0) as i64 * BLOCK..n).step_by(num_programs(0) as i64 * BLOCK) {
+                let i = first + arange(0, BLOCK) as i64;
+                let mask = i < n;
+                store(x + i, (load(x + i, mask = mask) as T::Acc * factor) as T, mask = mask);
+            }
         }
     }
 
@@ -196,7 +202,7 @@ pub fn scale_in_place(x: TensorMut<'_>, factor: TensorRef<'_>) -> Result<()> {
     }
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         kernels::scaled::<T, BLOCK>(x.flat_mut::<T>()?, factor.flat::<f32>()?, n as i64)
-            .grid(n.div_ceil(BLOCK))
+            .grid(n.div_ceil(BLOCK).min(PROGRAMS))
             .launch(device)?;
         Ok(())
     })

@@ -85,12 +85,7 @@ impl Captured {
     }
 
     /// The address of memory that the graph keeps into which the stream is being captured, if it is.
-    pub(super) fn scratch(
-        &self,
-        memory: &Arc<CudaMemory>,
-        stream: sys::CUstream,
-        bytes: usize,
-    ) -> Result<Option<u64>> {
+    pub(super) fn scratch(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream, bytes: usize) -> Result<Option<u64>> {
         let Some(records) = self.records(memory, stream)? else { return Ok(None) };
         // No capture uses what is allocated here but this one, when it is replayed.
         let _mode = CaptureMode::relaxed();
