@@ -142,14 +142,13 @@ pub fn add(x: TensorRef<'_>, y: TensorRef<'_>, z: TensorMut<'_>) -> Result<()> {
     })
 }
 
-/// The gradients of [`add`]: those of the sum.
-#[op(out(d_x: like(d_z), d_y: like(d_z)), vmap = broadcast_all)]
-pub fn add_backward(d_z: TensorRef<'_>, d_x: TensorMut<'_>, d_y: TensorMut<'_>) -> Result<()> {
+/// The gradient of [`add`] for both of its tensors: that of the sum.
+#[op(out(d_x_and_y: like(d_z)), vmap = broadcast_all)]
+pub fn add_backward(d_z: TensorRef<'_>, d_x_and_y: TensorMut<'_>) -> Result<()> {
     let cx = crate::views::context(&d_z);
     dispatch!(d_z.dtype() => T in [f32, f16, bf16, f64] {
         let d_z = crate::views::rows::<T>(&d_z)?;
-        tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_x)?)?;
-        Ok(tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_y)?)?)
+        Ok(tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_x_and_y)?)?)
     })
 }
 
