@@ -104,7 +104,8 @@ fn products_of_any_number_of_rows_are_fused_with_what_stands_around_them() {
             check_forward("fused_swiglu", &[&x, &weight], sum, op, own)?;
         }
         // candle adds up no rows on a GPU where there are none.
-        let (none, weight) = (Tensor::zeros((1, 0, 16), DType::F32, device)?, random.tensor(&[14, 16], device)?);
+        let none = Tensor::zeros((1, 0, 16), DType::F32, device)?;
+        let weight = random.tensor(&[14, 16], device)?.to_dtype(DType::F32)?;
         let norm = Tensor::ones(16, DType::F32, device)?;
         let around = Fused { norm: Some((&norm, 1e-5)), ..Fused::default() };
         assert_eq!(fused_linear(&none, &weight, around)?.dims(), [1, 0, 14]);

@@ -255,7 +255,7 @@ def draw(curves, path):
     longest = max(len(curve) for curve in curves.values())
     top = max(max(curve) for curve in curves.values())
     place = lambda at, loss: f"{left + at * (width - left - 12) / max(longest - 1, 1):.1f},{12 + (1 - loss / top) * (height - 48):.1f}"
-    colours = ["#888888", "#d08030", "#2060c0", "#208060"]
+    colours = ["#888888", "#d08030", "#2060c0", "#208060", "#a04080"]
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">']
     lines.append(f'<rect width="{width}" height="{height}" fill="white"/>')
     for tick in range(5):
@@ -265,8 +265,8 @@ def draw(curves, path):
     for at, (name, curve) in enumerate(curves.items()):
         points = " ".join(place(*point) for point in enumerate(curve))
         dashes = ' stroke-dasharray="6 4"' if at % 2 else ""
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{colours[at]}" stroke-width="1.5"{dashes}/>')
-        lines.append(f'<text x="{width - 180}" y="{30 + 16 * at}" fill="{colours[at]}">{name}</text>')
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colours[at % len(colours)]}" stroke-width="1.5"{dashes}/>')
+        lines.append(f'<text x="{width - 180}" y="{30 + 16 * at}" fill="{colours[at % len(colours)]}">{name}</text>')
     lines.append(f'<text x="{left}" y="{height - 10}">loss of each of {longest} steps</text></svg>')
     with open(path, "w") as file:
         file.write("\n".join(lines))
