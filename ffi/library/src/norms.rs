@@ -108,6 +108,7 @@ pub fn add_rms_norm(
 
 /// The gradients of [`add_rms_norm`]. That of `x` is that of `residual` too.
 #[op(out(d_x_and_residual: like(sum), d_weight: like(weight)))]
+#[allow(clippy::too_many_arguments)]
 pub fn add_rms_norm_backward(
     d_y: TensorRef<'_>,
     d_sum: TensorRef<'_>,
