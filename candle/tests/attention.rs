@@ -256,7 +256,19 @@ fn one_launch_turns_and_appends_as_several_do() {
                 qkv.narrow(2, first * d, count * d)?.reshape((2, 3, count, d))?.transpose(1, 2)
             };
             let want = rotary_at(&part(0, heads)?, &cos, &sin, &positions.contiguous()?, pairs)?;
-            assert_eq!(reals(&q), reals(&want), "{dtype:?}");
+            // Which of two products is rounded before both are added is the compiler's choice: numbers of up to 2 times cosines,
+            // so up to 4 with a rounding of each product and of the sum on both sides. In bf16 that may tip the last rounding.
+            let most = match dtype {
+                DType::BF16 => 2f64.powi(-6),
+                DType::F32 => 12.0 * 2f64.powi(-24),
+                _ => 12.0 * 2f64.powi(-53),
+            };
+            let assert_turned = |got: &Tensor, want: &Tensor| {
+                for (got, want) in reals(got).iter().zip(reals(want)) {
+                    assert!((got - want).abs() <= most, "{dtype:?}: {got} instead of {want}");
+                }
+            };
+            assert_turned(&q, &want);
             let [keys, values] = [&cache, &cache].map(|cache| Tensor::ones(&cache.dims()[1..], dtype, device));
             let (keys, values) = (keys?, values?);
             attention::append(
@@ -265,7 +277,7 @@ fn one_launch_turns_and_appends_as_several_do() {
                 &positions,
             )?;
             attention::append(&values, &part(heads + kv_heads, kv_heads)?, &positions)?;
-            assert_eq!(reals(&cache.i(0)?), reals(&keys), "{dtype:?}");
+            assert_turned(&cache.i(0)?, &keys);
             assert_eq!(reals(&cache.i(1)?), reals(&values), "{dtype:?}");
             // What is not written stays.
             assert_eq!(reals(&cache.i((0, 0, 0, 7))?), [1.0; 8]);

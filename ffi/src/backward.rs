@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// Panics if `backward` is not the gradient of `forward`: called in a constant, it is a compile error.
 ///
 /// What it takes is, by name: `d_` and an output, for the gradient that comes in; an input or output of `forward`; an attribute of
-/// it, of the same type. What it gives is `d_` and an input.
+/// it, of the same type. What it gives is `d_` and an input, or several that share their gradient: `d_x_and_y`.
 #[track_caller]
 pub const fn check_backward(forward: &Op, backward: &Op) {
     let mut at = 0;
@@ -57,13 +57,12 @@ pub const fn check_exported(op: &Op, all: &[&Op]) {
 #[track_caller]
 const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
     let name = text(&param.name);
-    let of = match after_d(name) {
-        Some(of) => find(forward, of),
-        None => None,
+    let fits = match after_d(name) {
+        Some(of) => is_input(forward, of) || are_inputs(forward, of),
+        None => false,
     };
-    match of {
-        Some(Param { kind: Kind::Input { .. }, .. }) => {}
-        Some(_) | None => fail(&[
+    if !fits {
+        fail(&[
             "the output `",
             name,
             "` of `",
@@ -71,9 +70,34 @@ const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
             "` is not `d_` and an input of `",
             text(&forward.name),
             "`",
-        ]),
+        ]);
     }
 }
+
+const fn is_input(forward: &Op, name: &str) -> bool {
+    matches!(find(forward, name), Some(Param { kind: Kind::Input { .. }, .. }))
+}
+
+/// Whether all names between [`AND`] are inputs.
+const fn are_inputs(forward: &Op, names: &str) -> bool {
+    let (bytes, and) = (names.as_bytes(), AND.as_bytes());
+    let mut at = 0;
+    while at + and.len() <= bytes.len() {
+        let mut matching = 0;
+        while matching < and.len() && bytes[at + matching] == and[matching] {
+            matching += 1;
+        }
+        if matching == and.len() {
+            let (first, rest) = (names.split_at(at).0, names.split_at(at + and.len()).1);
+            return is_input(forward, first) && (is_input(forward, rest) || are_inputs(forward, rest));
+        }
+        at += 1;
+    }
+    false
+}
+
+/// What stands between inputs that share a gradient.
+pub(crate) const AND: &str = "_and_";
 
 #[track_caller]
 const fn check_taken(forward: &Op, backward: &Op, param: &Param) {

@@ -1,4 +1,4 @@
-//! Scratch memory where a framework has none to give.
+//! Scratch memory where a framework has none to give. That of a captured call belongs to the graph.
 
 use crate::error::Result;
 use crate::scratch::{Block, Memory};
@@ -20,6 +20,9 @@ impl<'a> RuntimeMemory<'a> {
 
 impl Memory for RuntimeMemory<'_> {
     fn take(&self, bytes: usize) -> Result<Block> {
+        if let Some(address) = self.device.captured_scratch(bytes)? {
+            return Ok(Block { address, handle: 0 });
+        }
         let buffer = self.device.empty::<u8>(bytes)?;
         let address = buffer.as_view().raw().address.get();
         self.buffers.borrow_mut().push(buffer);

@@ -234,6 +234,11 @@ impl Op {
         self.params.iter().filter(|param| param.kind == Kind::InPlace)
     }
 
+    /// Whether an attribute is a string.
+    pub fn takes_string(&self) -> bool {
+        self.params.iter().any(|param| matches!(param.kind, Kind::Attribute { of: AttributeType::Str, .. }))
+    }
+
     /// Whether a caller may leave this input or attribute out. What is optional is left out only where all that follows
     /// may be, as in Python.
     pub fn may_be_left_out(&self, name: &str) -> bool {

@@ -94,6 +94,11 @@ fn operators_work_through_tvm_ffi() {
 }
 
 #[test]
+fn operators_work_in_all_frameworks_of_one_process() {
+    run("test_together.py");
+}
+
+#[test]
 fn wheels_install_and_import() {
     let folder = tempfile::tempdir().expect("a folder");
     let package = Package::of_library(&library()).unwrap_or_else(|error| panic!("{error}"));

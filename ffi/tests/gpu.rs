@@ -3,6 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -283,6 +284,30 @@ fn scratch_memory_is_that_of_xla() {
     stream.synchronize().expect("it is done");
     assert_eq!(y.to_vec().expect("results"), xs);
     assert_eq!((TAKEN.get(), SCRATCH.with_borrow(Vec::len)), (1, 0), "taken once, and given back");
+}
+
+/// XLA captures calls and replays them, also when others have taken what its allocator was given back.
+#[test]
+fn scratch_memory_of_a_command_buffer_is_its_own() {
+    if !in_model("scratch_memory_of_a_command_buffer_is_its_own", &Settings::default()) {
+        return;
+    }
+    let (memory, stream) = set_up();
+    let (mut x, mut y) = (memory.zeros::<f32>(500).expect("x"), memory.zeros::<f32>(500).expect("y"));
+    memory.synchronize().expect("memory is set");
+    let cuda = stream.cudarc().expect("of CUDA");
+    cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).expect("a capture");
+    call::<example::reversed>(&x, &mut y, Some(("how", "twice"))).expect("a call");
+    let graph = cuda.end_capture(CUgraphInstantiate_flags(0)).expect("it ends").expect("a graph");
+    assert_eq!(TAKEN.get(), 0, "nothing is of XLA's allocator");
+    for round in 0..3 {
+        let xs: Vec<f32> = (0..500).map(|i| (i * (round + 1)) as f32).collect();
+        x.copy_from_slice(&xs).expect("x is set");
+        memory.synchronize().expect("memory is set");
+        graph.launch().expect("a replay");
+        stream.synchronize().expect("it is done");
+        assert_eq!(y.to_vec().expect("results"), xs);
+    }
 }
 
 #[test]

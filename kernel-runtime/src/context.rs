@@ -69,8 +69,14 @@ impl CudaMemory {
     #[inline]
     pub(crate) fn bind(&self) -> Result<()> {
         // Asking costs a few nanoseconds, and others may change the current context at any time.
+        if self.is_current()? { Ok(()) } else { self.make_current() }
+    }
+
+    /// Whether the context is current on this thread.
+    #[inline]
+    pub(crate) fn is_current(&self) -> Result<bool> {
         let current = cu::ctx::get_current().map_err(wrap("cuCtxGetCurrent"))?;
-        if current == Some(self.ctx.cu_ctx()) { Ok(()) } else { self.make_current() }
+        Ok(current == Some(self.ctx.cu_ctx()))
     }
 
     #[cold]

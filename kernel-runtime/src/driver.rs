@@ -293,6 +293,31 @@ impl Drop for CaptureMode {
     }
 }
 
+/// Memory of the GPU that no stream orders: whoever drops it knows that nothing uses it any more.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory(u64);
+
+impl DeviceMemory {
+    /// Allocates memory in the current context.
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
+        // SAFETY: a current context exists.
+        unsafe { cu::malloc_sync(bytes.max(1)) }.map(DeviceMemory).map_err(wrap("cuMemAlloc"))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: the memory is owned, and freed once.
+        if let Err(error) = unsafe { cu::free_sync(self.0) } {
+            log::warn!("memory of a graph cannot be freed: {error:?}");
+        }
+    }
+}
+
 /// Page-locked host memory that the GPU can write to.
 #[derive(Debug)]
 pub(crate) struct MappedMemory {

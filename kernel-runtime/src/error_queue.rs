@@ -26,6 +26,12 @@ impl ErrorQueue {
         ErrorQueue { errors: BTreeMap::new() }
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
     /// Adds the error of a launch. A launch has one: the first stays.
     pub(crate) fn push(&mut self, stream: u64, launch: LaunchId, error: Error) {
         if self.errors.len() >= LIMIT

@@ -238,6 +238,28 @@ impl Device {
         self.default_stream().poll_error()
     }
 
+    /// Memory of `bytes` bytes, aligned to 256, for launches on the default stream that need it beside what they are given, if
+    /// somebody captures that stream: memory that is free for others after the call would be used again by each replay. The
+    /// graph keeps it, and what is made of the graph. `None` if nobody captures.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], also if there is no memory left.
+    pub fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+        self.default_stream().captured_scratch(bytes)
+    }
+
+    /// Whether the device's context is the calling thread's current one. Where it is not, a launch may make it so: who stands
+    /// between a framework and kernels keeps what was current, and restores it. On the CPU there is nothing to keep.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    #[inline]
+    pub fn is_current(&self) -> Result<bool> {
+        self.default_stream().cuda_memory().map_or(Ok(true), |memory| memory.is_current())
+    }
+
     fn check_is_cpu(&self) -> Result<()> {
         if !self.is_cuda() {
             return Ok(());

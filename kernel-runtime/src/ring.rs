@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const MARK_EVERY: u64 = 256;
 /// Records per allocation: 32 KiB.
 const BLOCK: usize = 512;
+/// Launches whose records are looked at one by one before the driver is asked which of them are over: as many as take about as
+/// long.
+const LOOKED_AT: usize = 32;
 /// The number of records from which on the ring waits rather than grows.
 const LARGEST: usize = 2048;
 
@@ -59,6 +62,14 @@ struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
+    /// Whether a program has claimed the record. It may still be writing the rest.
+    #[inline]
+    fn is_claimed(self) -> bool {
+        // SAFETY: the ring owns the memory, which lives as long as it. The GPU may be writing it, hence volatile.
+        let state = unsafe { (&raw const (*self.host.as_ptr()).state).read_volatile() };
+        state != 0
+    }
+
     /// Takes what the launch wrote, and makes the record fresh again.
     ///
     /// # Safety
@@ -122,6 +133,8 @@ pub(crate) struct Ring<Q: Queue> {
     /// All pending launches before this one have an order.
     ordered_before: Option<LaunchId>,
     capacity: usize,
+    /// From how many pending launches on the driver is asked which are over, though none has claimed its record.
+    asked_at: usize,
     /// Keeps the slots' flags. Never changed but to grow, because the fields above point into it.
     flags: Vec<Vec<AtomicBool>>,
     /// Keeps the slots' memory. Freed last, for the same reason.
@@ -138,6 +151,7 @@ impl<Q: Queue> Ring<Q> {
             launched: 0,
             ordered_before: None,
             capacity: 0,
+            asked_at: LOOKED_AT,
             flags: Vec::new(),
             memory: Vec::new(),
         }
@@ -256,8 +270,21 @@ impl<Q: Queue> Ring<Q> {
         Some(unsafe { pending.end() })
     }
 
+    /// Whether [`poll`](Ring::poll) may find an error, as far as can be told without asking the driver: a launch has claimed
+    /// its record, or there are too many to look at each.
+    #[inline]
+    pub(crate) fn may_have_failed(&self) -> bool {
+        self.pending.len() >= self.asked_at || self.pending.iter().any(|pending| pending.slot.is_claimed())
+    }
+
     /// Reclaims what is known to be complete without waiting, and makes a mark for the next time if there is none.
     pub(crate) fn poll(&mut self, queue: &Q, done: &mut dyn FnMut(Done)) -> Result<()> {
+        let polled = self.poll_stream(queue, done);
+        self.asked_at = self.pending.len() + LOOKED_AT;
+        polled
+    }
+
+    fn poll_stream(&mut self, queue: &Q, done: &mut dyn FnMut(Done)) -> Result<()> {
         self.reclaim_reached(queue, done)?;
         if self.pending.is_empty() {
             return Ok(());

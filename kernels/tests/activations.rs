@@ -130,6 +130,20 @@ fn gated_halves_of_one_tensor() {
         let each = |at: usize| (Gate::Silu.of(x[at / 1100 * 2200 + at % 1100]), x[at / 1100 * 2200 + 1100 + at % 1100]);
         let want: Vec<f64> = (0..3300).map(|at| each(at).0.0 * each(at).1).collect();
         assert_close("halves", &y.to_vec()?, &want, |at, _| f32::STEP * each(at).0.2 * each(at).1.abs());
+        // Its gradient, into the halves of one.
+        let (dy, _) = Random::new(3).tensor::<f32, 2>(cx, [3, 1100]);
+        let (da, db) = rows::swiglu_backward(cx, a, b, &dy)?;
+        let mut dx = Tensor::<f32, 2>::empty(cx.device(), [3, 2 * 1100])?;
+        rows::swiglu_backward_halves_into(cx, &both, &dy, &mut dx)?;
+        let halves = dx.to_vec()?;
+        for (at, row) in halves.chunks(2 * 1100).enumerate() {
+            assert_eq!(row[..1100], da.to_vec()?[at * 1100..(at + 1) * 1100]);
+            assert_eq!(row[1100..], db.to_vec()?[at * 1100..(at + 1) * 1100]);
+        }
+        assert_eq!(
+            message(rows::swiglu_backward_halves_into(cx, &dy, &dy, &mut dx)),
+            "`x` has the shape [3, 1100]; the other arguments ask for [3, 2200]"
+        );
         let short = both.view().narrow(1, 0..7)?;
         assert_eq!(
             message(rows::swiglu(cx, a, short)),

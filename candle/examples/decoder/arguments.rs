@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub struct Arguments {
     pub device: Device,
     pub shape: Shape,
+    /// Sequences that are decoded together.
+    pub batch: usize,
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Tokens that follow it.
@@ -49,6 +51,7 @@ impl Arguments {
         Ok(Arguments {
             device,
             shape,
+            batch: number("batch", 1),
             prompt: number("prompt", prompt),
             tokens: number("tokens", tokens),
             repeat: number("repeat", repeat),
@@ -69,9 +72,10 @@ impl fmt::Display for Arguments {
         let (dtype, _) = self.dtypes();
         write!(
             f,
-            "{} weights in {}, a prompt of {} tokens, {} after it, on {device}",
+            "{} weights in {}, {} of {} tokens, {} after them, on {device}",
             self.shape.weights(),
             dtype.as_str(),
+            if self.batch == 1 { "a prompt".into() } else { format!("{} prompts", self.batch) },
             self.prompt,
             self.tokens
         )
@@ -96,6 +100,7 @@ fn command() -> Command {
                 .value_parser(PossibleValuesParser::new(["cpu", "cuda"]))
                 .help("Where it runs; a GPU if there is one"),
         )
+        .arg(number("batch", "Sequences that are decoded together; 1 if nothing is said"))
         .arg(number("prompt", "Tokens of the prompt"))
         .arg(number("tokens", "Tokens that follow it"))
         .arg(number("repeat", "How often the prompt is read"))

@@ -23,7 +23,7 @@ pub struct Row {
     pub label: &'static str,
     /// Of the prompt.
     pub prompt: Duration,
-    /// Of each token after it.
+    /// Of each token after it, of all sequences.
     pub token: Duration,
     /// The largest error of a logit.
     pub error: f64,
@@ -39,8 +39,8 @@ pub struct Row {
 pub fn compare(arguments: &Arguments, mut report: impl FnMut(&Row)) -> Result<Vec<Row>> {
     let (dtype, wider) = arguments.dtypes();
     let count = arguments.prompt + arguments.tokens;
-    let model = Model::random(arguments.shape, count, dtype, &arguments.device)?;
-    let tokens = tokens(count, arguments.shape.vocabulary, &arguments.device)?;
+    let model = Model::random(arguments.shape, (arguments.batch, count), dtype, &arguments.device)?;
+    let tokens = tokens((arguments.batch, count), arguments.shape.vocabulary, &arguments.device)?;
     let compared = arguments.tokens.min(COMPARED);
     let want = {
         let wide = model.to_dtype(wider)?;
@@ -65,10 +65,11 @@ pub fn compare(arguments: &Arguments, mut report: impl FnMut(&Row)) -> Result<Ve
     Ok(rows)
 }
 
-/// Any tokens, the same each time: `[1, count]`.
-fn tokens(count: usize, vocabulary: usize, device: &Device) -> Result<Tensor> {
-    let numbers: Vec<u32> = (0..count as u64).map(|at| (at * 7919 + 13) as u32 % vocabulary as u32).collect();
-    Tensor::from_vec(numbers, (1, count), device)
+/// Any tokens, the same each time, and others in each sequence: `[batch, count]`.
+fn tokens(shape: (usize, usize), vocabulary: usize, device: &Device) -> Result<Tensor> {
+    let count = (shape.0 * shape.1) as u64;
+    let numbers: Vec<u32> = (0..count).map(|at| (at * 7919 + 13) as u32 % vocabulary as u32).collect();
+    Tensor::from_vec(numbers, shape, device)
 }
 
 /// The logits behind the prompt, and behind each of some tokens after it.

@@ -97,14 +97,14 @@ pub struct Places {
     /// Cosines and sines of rotary embedding, in f32 and in the model's dtype, which candle's `rope` asks for.
     pub tables: [Tensor; 2],
     pub own_tables: [Tensor; 2],
-    /// `[1, room + 1]`: 0, 1, 2 and so on, of which parts are positions and lengths. They are on the device, so that nothing is
-    /// uploaded for a token.
-    pub numbers: Tensor,
+    /// `[room + 1, batch]`: 0, 1, 2 and so on for each sequence, of which parts are positions and lengths. They are on the
+    /// device, so that nothing is uploaded for a token.
+    numbers: Tensor,
     /// What is added to scores of a prompt, made when it is read first: minus infinity where a key is behind its query.
     mask: RefCell<Option<Tensor>>,
 }
 
-/// Keys and values of each layer: `[2, 1, kv_heads, room, head]`.
+/// Keys and values of each layer: `[2, batch, kv_heads, room, head]`.
 pub struct Cache(pub Vec<Tensor>);
 
 /// Random weights, the same each time.
@@ -141,7 +141,8 @@ impl Random {
 
 impl Model {
     /// Random weights, in which numbers stay near 1.
-    pub fn random(shape: Shape, room: usize, dtype: DType, device: &Device) -> Result<Self> {
+    /// There are places for `batch` sequences of `room` tokens.
+    pub fn random(shape: Shape, (batch, room): (usize, usize), dtype: DType, device: &Device) -> Result<Self> {
         if device.is_cuda() {
             device.set_seed(1)?;
         }
@@ -162,7 +163,13 @@ impl Model {
             })
             .collect::<Result<_>>()?;
         let embedding = product(shape.vocabulary, shape.width)?;
-        Ok(Model { shape, layers, embedding, norm: norm()?, places: Places::new(&shape, room, dtype, device)? })
+        Ok(Model {
+            shape,
+            layers,
+            embedding,
+            norm: norm()?,
+            places: Places::new(&shape, (batch, room), dtype, device)?,
+        })
     }
 
     /// The same weights in another dtype.
@@ -177,28 +184,29 @@ impl Model {
                 down: layer.down.to_dtype(dtype)?,
             })
         });
-        let room = self.places.numbers.dim(1)? - 1;
+        let (places, batch) = self.places.numbers.dims2()?;
         Ok(Model {
             shape: self.shape,
             layers: layers.collect::<Result<_>>()?,
             embedding: self.embedding.to_dtype(dtype)?,
             norm: self.norm.to_dtype(dtype)?,
-            places: Places::new(&self.shape, room, dtype, self.embedding.device())?,
+            places: Places::new(&self.shape, (batch, places - 1), dtype, self.embedding.device())?,
         })
     }
 
     /// Room for keys and values of all tokens that there are places for.
     pub fn cache(&self) -> Result<Cache> {
-        let shape = (2, 1, self.shape.kv_heads, self.places.numbers.dim(1)? - 1, self.shape.head);
+        let (places, batch) = self.places.numbers.dims2()?;
+        let shape = (2, batch, self.shape.kv_heads, places - 1, self.shape.head);
         let layer = |_| Tensor::zeros(shape, self.embedding.dtype(), self.embedding.device());
         Ok(Cache((0..self.shape.layers).map(layer).collect::<Result<_>>()?))
     }
 
-    /// The logits behind the last of `tokens`, `[1, count]` of u32, which follow the `first` tokens of the cache.
+    /// The logits behind the last of `tokens`, `[batch, count]` of u32, which follow the `first` tokens of the cache.
     pub fn forward(&self, ops: &Ops, tokens: &Tensor, first: usize, cache: &Cache) -> Result<Tensor> {
-        let count = tokens.dim(1)?;
+        let (batch, count) = tokens.dims2()?;
         let embedded = self.embedding.index_select(&tokens.flatten_all()?, 0)?;
-        let mut residual = embedded.reshape((1, count, self.shape.width))?;
+        let mut residual = embedded.reshape((batch, count, self.shape.width))?;
         if count == 1 && ops.ours(Op::Fused) {
             for (layer, cache) in self.layers.iter().zip(&cache.0) {
                 residual = fused::layer(self, layer, &residual, first, cache)?;
@@ -218,11 +226,22 @@ impl Model {
 }
 
 impl Places {
-    fn new(shape: &Shape, room: usize, dtype: DType, device: &Device) -> Result<Self> {
+    fn new(shape: &Shape, (batch, room): (usize, usize), dtype: DType, device: &Device) -> Result<Self> {
         let (cos, sin) = rotary_tables(room, shape.head, shape.theta, device)?;
         let own_tables = [cos.to_dtype(dtype)?, sin.to_dtype(dtype)?];
-        let numbers = Tensor::arange(0u32, room as u32 + 1, device)?.unsqueeze(0)?;
+        let numbers = Tensor::arange(0u32, room as u32 + 1, device)?.unsqueeze(1)?;
+        let numbers = numbers.expand((room + 1, batch))?.contiguous()?;
         Ok(Places { tables: [cos, sin], own_tables, numbers, mask: RefCell::new(None) })
+    }
+
+    /// `[batch, count]`: the positions of `count` tokens from `first` on.
+    pub fn positions(&self, first: usize, count: usize) -> Result<Tensor> {
+        self.numbers.narrow(0, first, count)?.t()
+    }
+
+    /// `[batch]`: the length of sequences of this length.
+    pub fn lengths(&self, length: usize) -> Result<Tensor> {
+        self.numbers.get(length)
     }
 
     /// What is added to the scores of `count` queries that follow `first` tokens.

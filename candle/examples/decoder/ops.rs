@@ -99,15 +99,15 @@ impl Ops {
 
     /// The layer with attention: of new tokens, over those before.
     pub fn attention(&self, model: &Model, layer: &Layer, x: &Tensor, first: usize, cache: &Tensor) -> Result<Tensor> {
-        let (shape, count) = (&model.shape, x.dim(1)?);
+        let (shape, batch, count) = (&model.shape, x.dim(0)?, x.dim(1)?);
         let (queries, keys) = (shape.heads * shape.head, shape.kv_heads * shape.head);
         let qkv = self.parts(x, &layer.qkv, [queries, keys, keys])?;
         let q = if self.ours(Op::Rotary) {
-            let positions = model.places.numbers.narrow(1, first, count)?;
+            let positions = model.places.positions(first, count)?;
             let [cos, sin] = &model.places.tables;
             rotary_append(cache, &qkv.whole()?, cos, sin, &positions, shape.heads, Pairs::Halves)?
         } else {
-            let heads = |x: Tensor| x.reshape((1, count, (), shape.head))?.transpose(1, 2)?.contiguous();
+            let heads = |x: Tensor| x.reshape((batch, count, (), shape.head))?.transpose(1, 2)?.contiguous();
             let [cos, sin] = &model.places.own_tables;
             let (cos, sin) = (cos.narrow(0, first, count)?, sin.narrow(0, first, count)?);
             let k = rotary_emb::rope(&heads(qkv.get(1)?)?, &cos, &sin)?;
@@ -120,7 +120,7 @@ impl Ops {
         } else {
             candles_attention(model, &q, first, cache)?
         };
-        self.product(&mixed.transpose(1, 2)?.reshape((1, count, queries))?, &layer.output)
+        self.product(&mixed.transpose(1, 2)?.reshape((batch, count, queries))?, &layer.output)
     }
 }
 
@@ -129,8 +129,7 @@ pub fn our_attention(model: &Model, q: &Tensor, first: usize, cache: &Tensor) ->
     let (keys, values, count) = (cache.get(0)?, cache.get(1)?, q.dim(2)?);
     let options = Attention::default().causal();
     if count == 1 {
-        let lengths = model.places.numbers.narrow(1, first + 1, 1)?.squeeze(0)?;
-        return decode(q, &keys, &values, Some(&lengths), options);
+        return decode(q, &keys, &values, Some(&model.places.lengths(first + 1)?), options);
     }
     let there = first + count;
     attention(q, &keys.narrow(2, 0, there)?, &values.narrow(2, 0, there)?, options)
@@ -161,14 +160,14 @@ impl<const N: usize> Parts<N> {
 
 /// As candle's models do it: heads of keys are repeated, scores are a tensor.
 fn candles_attention(model: &Model, q: &Tensor, first: usize, cache: &Tensor) -> Result<Tensor> {
-    let (_, heads, count, d) = q.dims4()?;
+    let (batch, heads, count, d) = q.dims4()?;
     let (there, kv_heads) = (first + count, cache.dim(2)?);
     let repeated = |at: usize| {
         let x = cache.get(at)?.narrow(2, 0, there)?;
         if heads == kv_heads {
             return x.contiguous();
         }
-        x.unsqueeze(2)?.expand((1, kv_heads, heads / kv_heads, there, d))?.reshape((1, heads, there, d))
+        x.unsqueeze(2)?.expand((batch, kv_heads, heads / kv_heads, there, d))?.reshape((batch, heads, there, d))
     };
     let (k, v) = (repeated(0)?, repeated(1)?);
     let scores = (q.contiguous()?.matmul(&k.t()?)? * (1.0 / (d as f64).sqrt()))?;

@@ -7,7 +7,12 @@ use crate::plot;
 
 #[test]
 fn ops_that_are_exchanged_give_the_same_logits() {
-    let arguments = Arguments::from("decoder --device cpu --prompt 12 --tokens 5".split_whitespace()).unwrap();
+    check("decoder --device cpu --prompt 12 --tokens 5");
+    check("decoder --device cpu --batch 3 --prompt 5 --tokens 3");
+}
+
+fn check(line: &str) {
+    let arguments = Arguments::from(line.split_whitespace()).unwrap();
     let rows = compare(&arguments, |_| ()).unwrap();
     assert_eq!(rows.len(), 1 + Op::ALL.len());
     for row in &rows {

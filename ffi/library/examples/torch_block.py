@@ -2,6 +2,7 @@
 
     python torch_block.py --size small    # on the CPU, in under a minute
     python torch_block.py --size full     # 4 x 4096 x 2048 in bf16, on a GPU
+    python torch_block.py --size full --profile     # where the time of a step goes, kernel by kernel
 
 Tokens go through an embedding, RMS norm, one product for queries, keys and values, rotary embedding, causal attention, the
 residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary: for 200 steps with PyTorch alone, with
@@ -45,6 +46,8 @@ SIZES = {
 class Eager:
     """The operators of PyTorch, as its users write them; `[batch, tokens, heads, dim]`."""
 
+    linear = staticmethod(F.linear)
+
     def rms_norm(self, x, weight):
         return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
 
@@ -61,7 +64,8 @@ class Eager:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def swiglu(self, gate, x):
+    def swiglu(self, x):
+        gate, x = x.chunk(2, -1)
         return F.silu(gate) * x
 
     def loss(self, x, weight, targets):
@@ -69,12 +73,13 @@ class Eager:
 
 
 class Ours:
-    """The same of this library."""
+    """The same of this library, but for products, which are cuBLAS's."""
 
+    linear = staticmethod(F.linear)
     rms_norm = staticmethod(ops.rms_norm)
     add_rms_norm = staticmethod(ops.add_rms_norm)
     rotary = staticmethod(ops.rotary)
-    swiglu = staticmethod(ops.swiglu)
+    swiglu = staticmethod(ops.swiglu_halves)
 
     def attention(self, q, k, v):
         return ops.flash_attention(q, k, v, causal=True)[0]
@@ -83,27 +88,35 @@ class Ours:
         return LinearCrossEntropy.apply(x, weight, targets)
 
 
+class OursWithProducts(Ours):
+    """Products of this library too."""
+
+    linear = staticmethod(ops.linear)
+
+
 class LinearCrossEntropy(torch.autograd.Function):
     """The loss of `x @ weight^T`, with its gradients at once: logits of a part of the rows become their gradient in place, so that
     there is memory for those of a part alone (Hsu et al., "Liger Kernel", 2024)."""
 
     @staticmethod
     def forward(context, x, weight, targets):
-        scale, losses, d_parts = ops.cross_entropy_scale(targets), [], []
-        d_weight = torch.zeros_like(weight)
+        scale, losses, d_parts, d_weight = ops.cross_entropy_scale(targets), [], [], None
         # Four parts: the gradient of the weight is rounded after each.
         for part, expected in zip(x.chunk(4), targets.chunk(4)):
             logits = part @ weight.t()
             losses.append(ops.cross_entropy_in_place(logits, expected, scale))
             d_parts.append(logits @ weight)
-            d_weight.addmm_(logits.t(), part)
+            d_weight = logits.t() @ part if d_weight is None else d_weight.addmm_(logits.t(), part)
         context.save_for_backward(torch.cat(d_parts), d_weight)
         return torch.cat(losses).sum() * scale[0]
 
     @staticmethod
     def backward(context, d_loss):
         d_x, d_weight = context.saved_tensors
-        return d_x * d_loss.to(d_x.dtype), d_weight * d_loss.to(d_weight.dtype), None
+        # Nobody else has them, and mostly the factor is 1: then it takes no time.
+        ops.scale_in_place(d_x, d_loss)
+        ops.scale_in_place(d_weight, d_loss)
+        return d_x, d_weight, None
 
 
 class Block(torch.nn.Module):
@@ -125,13 +138,12 @@ class Block(torch.nn.Module):
     def forward(self, tokens, targets):
         kernels = self.kernels
         x = F.embedding(tokens, self.embedding)
-        h = F.linear(kernels.rms_norm(x, self.first), self.qkv)
+        h = kernels.linear(kernels.rms_norm(x, self.first), self.qkv)
         q, k, v = h.unflatten(-1, (3, self.size.heads, -1)).unbind(2)
         q, k = kernels.rotary(q, self.cos, self.sin), kernels.rotary(k, self.cos, self.sin)
-        h = F.linear(kernels.attention(q, k, v).flatten(-2), self.out)
+        h = kernels.linear(kernels.attention(q, k, v).flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
-        gate, h = F.linear(h, self.up).chunk(2, -1)
-        h = F.linear(kernels.swiglu(gate, h), self.down)
+        h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)
         h, _ = kernels.add_rms_norm(h, x, self.last)
         return kernels.loss(h.flatten(0, 1), self.head, targets.flatten())
 
@@ -155,38 +167,86 @@ def synchronize():
         torch.cuda.synchronize()
 
 
-def train(size, kernels, compiled, data):
-    """The losses, milliseconds of a step, and the most memory."""
+def prepare(size, kernels, compiled):
+    """A function that trains on a batch and gives its loss. All begin with the same weights."""
     torch.manual_seed(0)
-    gc.collect()
-    if DEVICE == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     model = Block(size, kernels)
     tables = model.cos, model.sin
     model.to(DEVICE, size.dtype)
     # Angles are not rounded.
     model.cos, model.sin = (table.to(DEVICE) for table in tables)
-    torch._dynamo.reset()
     # On the CPU it is about the same curve: compiling C++ would take longer than all steps.
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
     run = torch.compile(model, fullgraph=True, backend=backend) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, fused=DEVICE == "cuda")
-    losses, times = [], []
-    for rows in data:
-        start = time.perf_counter()
+
+    def step(rows):
         optimizer.zero_grad(set_to_none=True)
         loss = run(rows[:, :-1], rows[:, 1:])
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
-        if len(losses) % 10 == 0:
-            # Ten steps at a time: one does not wait for the one before.
+        return loss.detach()
+
+    return step
+
+
+def train(size, kernels, compiled, data):
+    """The losses, the most memory, and how many of our operators a step calls."""
+    torch._dynamo.reset()
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if DEVICE == "cuda" else 0
+    step = prepare(size, kernels, compiled)
+    curve = [loss.item() for loss in [step(rows) for rows in data]]
+    memory = (torch.cuda.max_memory_allocated() - before) / 1e9 if DEVICE == "cuda" else float("nan")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        step(data[-1])
+    calls = sum(event.name.startswith("tilewright_ops::") for event in profiler.events())
+    return curve, memory, calls
+
+
+def race(size, variants, data):
+    """Milliseconds of a step of each. They take turns of twenty steps, as a GPU that has grown warm is slower."""
+    torch._dynamo.reset()
+    steps = {name: prepare(size, *variant) for name, variant in variants.items()}
+    turns, length = (7, 20) if DEVICE == "cuda" else (2, 1)
+    times = {name: [] for name in variants}
+    for turn in range(turns):
+        for name, step in steps.items():
             synchronize()
-            times.append(time.perf_counter())
-    spans = sorted(later - earlier for earlier, later in zip(times, times[1:]))
-    memory = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else float("nan")
-    return [loss.item() for loss in losses], spans[len(spans) // 2] * 100 if spans else (time.perf_counter() - start) * 1e3, memory
+            start = time.perf_counter()
+            for rows in data[:length]:
+                step(rows)
+            synchronize()
+            if turn:
+                times[name].append((time.perf_counter() - start) / length * 1e3)
+    return {name: sorted(spans)[len(spans) // 2] for name, spans in times.items()}
+
+
+def profile(size, kernels, compiled, data, name):
+    """Prints the GPU's time of a step, kernel by kernel."""
+    step, steps = prepare(size, kernels, compiled), 3
+    for rows in data[:10]:
+        step(rows)
+    synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for rows in data[10 : 10 + steps]:
+            step(rows)
+        synchronize()
+    kernels = {}
+    spans = []
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            count, total = kernels.get(event.name, (0, 0.0))
+            kernels[event.name] = count + 1, total + event.time_range.elapsed_us()
+            spans.append((event.time_range.start, event.time_range.end))
+    busy = sum(total for _, total in kernels.values()) / steps
+    span = (max(end for _, end in spans) - min(start for start, _ in spans)) / steps
+    print(f"\n{name}: the GPU is busy for {busy / 1e3:.2f} ms of the {span / 1e3:.2f} ms of a step\n\n| us a step | calls a step | kernel |\n|--:|--:|---|")
+    for kernel, (count, total) in sorted(kernels.items(), key=lambda item: -item[1][1]):
+        print(f"| {total / steps:.1f} | {count / steps:g} | `{kernel[:110]}` |")
 
 
 def draw(curves, path):
@@ -195,7 +255,7 @@ def draw(curves, path):
     longest = max(len(curve) for curve in curves.values())
     top = max(max(curve) for curve in curves.values())
     place = lambda at, loss: f"{left + at * (width - left - 12) / max(longest - 1, 1):.1f},{12 + (1 - loss / top) * (height - 48):.1f}"
-    colours = ["#888888", "#d08030", "#2060c0", "#208060"]
+    colours = ["#888888", "#d08030", "#2060c0", "#208060", "#a04080"]
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">']
     lines.append(f'<rect width="{width}" height="{height}" fill="white"/>')
     for tick in range(5):
@@ -205,8 +265,8 @@ def draw(curves, path):
     for at, (name, curve) in enumerate(curves.items()):
         points = " ".join(place(*point) for point in enumerate(curve))
         dashes = ' stroke-dasharray="6 4"' if at % 2 else ""
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{colours[at]}" stroke-width="1.5"{dashes}/>')
-        lines.append(f'<text x="{width - 180}" y="{30 + 16 * at}" fill="{colours[at]}">{name}</text>')
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colours[at % len(colours)]}" stroke-width="1.5"{dashes}/>')
+        lines.append(f'<text x="{width - 180}" y="{30 + 16 * at}" fill="{colours[at % len(colours)]}">{name}</text>')
     lines.append(f'<text x="{left}" y="{height - 10}">loss of each of {longest} steps</text></svg>')
     with open(path, "w") as file:
         file.write("\n".join(lines))
@@ -217,8 +277,12 @@ def main():
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--picture", default="loss.svg")
-    parser.add_argument("--variants", nargs="+", help="some of: eager, compiled, ours, ours-compiled")
+    named = ["eager", "compiled", "ours", "ours-compiled"]
+    parser.add_argument("--variants", nargs="+", default=named, help="some of: eager, compiled, ours, ours-compiled, ours-products")
+    parser.add_argument("--profile", action="store_true", help="print the kernels of a step, and train no further")
     arguments = parser.parse_args()
+    if arguments.profile and DEVICE != "cuda":
+        parser.error("--profile needs a GPU")
     size = SIZES[arguments.size]
     # On a GPU all is there before a clock runs.
     data = batches(size, arguments.steps).to(DEVICE)
@@ -227,18 +291,44 @@ def main():
         "compiled": (Eager(), True),
         "ours": (Ours(), False),
         "ours-compiled": (Ours(), True),
+        "ours-products": (OursWithProducts(), False),
     }
-    curves, figures = {}, {}
-    for name in arguments.variants or variants:
-        curve, milliseconds, gigabytes = train(size, *variants[name], data)
-        curves[name], figures[name] = curve, (milliseconds, gigabytes)
-        print(f"{name}: loss {curve[0]:.4f} to {sum(curve[-10:]) / len(curve[-10:]):.4f}", flush=True)
-    print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | GB at most | last loss | beside compiled |\n|---|--:|--:|--:|--:|")
-    beside = figures.get("compiled", figures[next(iter(figures))])[0]
-    for name, (milliseconds, gigabytes) in figures.items():
-        print(f"| {name} | {milliseconds:.2f} | {gigabytes:.2f} | {sum(curves[name][-10:]) / 10:.4f} | {beside / milliseconds:.2f} x |")
+    if arguments.profile:
+        for name in arguments.variants:
+            profile(size, *variants[name], data, name)
+        return 0
+    curves, memory, calls = {}, {}, {}
+    for name in arguments.variants:
+        curves[name], memory[name], calls[name] = train(size, *variants[name], data)
+        print(f"{name}: loss {curves[name][0]:.4f} to {last(curves[name]):.4f}", flush=True)
+    times = race(size, {name: variants[name] for name in arguments.variants}, data)
+    first = next(iter(curves))
+    print(f"\n| {size.batch} x {size.tokens} x {size.width}, {size.dtype} | ms a step | beside compiled | GB at most | our operators a step | last loss | from {first} at most |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    beside = times.get("compiled", times[first])
+    for name, milliseconds in times.items():
+        apart = max(abs(one - other) for one, other in zip(curves[name], curves[first]))
+        print(f"| {name} | {milliseconds:.2f} | {beside / milliseconds:.3f} x | {memory[name]:.2f} | {calls[name]} | {last(curves[name]):.6f} | {apart:.1e} |")
     draw(curves, arguments.picture)
-    return check(curves, size)
+    are_as_named = all(check_variant(name, variants[name][0], curves, calls[name]) for name in curves)
+    return 0 if check(curves, size) and are_as_named else 1
+
+
+def last(curve):
+    """The mean of the last ten."""
+    return sum(curve[-10:]) / len(curve[-10:])
+
+
+def check_variant(name, kernels, curves, calls):
+    """Whether a variant has run what it is named for: our operators or none, and so other roundings than PyTorch's."""
+    is_ours = isinstance(kernels, Ours)
+    if is_ours != (calls > 0):
+        print(f"{name} HAS CALLED {calls} of our operators")
+        return False
+    if is_ours and curves[name] in [curve for other, curve in curves.items() if not other.startswith("ours")]:
+        print(f"{name} HAS THE VERY CURVE of PyTorch's operators")
+        return False
+    return True
 
 
 def check(curves, size):
@@ -252,10 +342,10 @@ def check(curves, size):
         for curve in curves.values()
         for one, other in zip(smooth(curve), smooth(first))
     )
-    learned = all(sum(curve[-10:]) / 10 < 0.8 * curve[0] for curve in curves.values())
+    learned = all(last(curve) < 0.8 * curve[0] for curve in curves.values())
     print(f"the curves differ by {worst:.2%} of the first loss at most, {limit:.0%} allowed")
     print("the curves are equal within noise" if worst <= limit and learned else "THE CURVES DIFFER, or do not go down")
-    return 0 if worst <= limit and learned else 1
+    return worst <= limit and learned
 
 
 if __name__ == "__main__":

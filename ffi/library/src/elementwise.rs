@@ -2,10 +2,14 @@
 
 use crate::views::same_shape;
 use tilewright::prelude::*;
+use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
 
 /// Elements of a program.
 const BLOCK: usize = 1024;
+
+/// Programs that go over more than a block each: a few for each multiprocessor of a large GPU.
+const PROGRAMS: usize = 1024;
 
 /// The kernels.
 pub mod kernels {
@@ -55,6 +59,20 @@ pub mod kernels {
         let mask = i < n;
         let id = load(ids + i, mask = mask);
         store(y + i, load(x + id, mask = mask), mask = mask);
+    }
+
+    /// `x[i] *= factor`. Where the factor is 1, as that of a loss of its own gradient is, nothing of `x` is touched. Programs are
+    /// few, so that this is soon done.
+    #[kernel]
+    pub fn scaled<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: Ptr<f32>, n: i64) {
+        let factor = load(factor) as T::Acc;
+        if factor != 1.0 {
+            for first in (program_id(0) as i64 * BLOCK..n).step_by(num_programs(0) as i64 * BLOCK) {
+                let i = first + arange(0, BLOCK) as i64;
+                let mask = i < n;
+                store(x + i, (load(x + i, mask = mask) as T::Acc * factor) as T, mask = mask);
+            }
+        }
     }
 
     #[kernel]
@@ -124,14 +142,13 @@ pub fn add(x: TensorRef<'_>, y: TensorRef<'_>, z: TensorMut<'_>) -> Result<()> {
     })
 }
 
-/// The gradients of [`add`]: those of the sum.
-#[op(out(d_x: like(d_z), d_y: like(d_z)), vmap = broadcast_all)]
-pub fn add_backward(d_z: TensorRef<'_>, d_x: TensorMut<'_>, d_y: TensorMut<'_>) -> Result<()> {
+/// The gradient of [`add`] for both of its tensors: that of the sum.
+#[op(out(d_x_and_y: like(d_z)), vmap = broadcast_all)]
+pub fn add_backward(d_z: TensorRef<'_>, d_x_and_y: TensorMut<'_>) -> Result<()> {
     let cx = crate::views::context(&d_z);
     dispatch!(d_z.dtype() => T in [f32, f16, bf16, f64] {
         let d_z = crate::views::rows::<T>(&d_z)?;
-        tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_x)?)?;
-        Ok(tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_y)?)?)
+        Ok(tilewright_kernels::general::copy_into(&cx, d_z, crate::views::rows_mut::<T>(d_x_and_y)?)?)
     })
 }
 
@@ -166,6 +183,25 @@ pub fn take(x: TensorRef<'_>, ids: TensorRef<'_>, y: TensorMut<'_>) -> Result<()
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         kernels::taken::<T, BLOCK>(x.flat::<T>()?, ids.flat::<i64>()?, y.flat_mut::<T>()?, n as i32)
             .grid(n.div_ceil(BLOCK))
+            .launch(device)?;
+        Ok(())
+    })
+}
+
+/// Multiplies `x` in place by `factor`, a number in f32: gradients that were computed before that of the loss was known.
+#[op]
+pub fn scale_in_place(x: TensorMut<'_>, factor: TensorRef<'_>) -> Result<()> {
+    let (n, device) = (x.len(), x.device());
+    if factor.len() != 1 {
+        return Err(Error::argument(
+            "factor",
+            format_args!("has shape {:?}", factor.shape()),
+            "a tensor of one element",
+        ));
+    }
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        kernels::scaled::<T, BLOCK>(x.flat_mut::<T>()?, factor.flat::<f32>()?, n as i64)
+            .grid(n.div_ceil(BLOCK).min(PROGRAMS))
             .launch(device)?;
         Ok(())
     })

@@ -4,6 +4,7 @@ use crate::views::{context, rows, rows_mut, same_shape};
 use tilewright::prelude::*;
 use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
+use tilewright_kernels::TensorView;
 use tilewright_kernels::rows::{self as library, Gelu};
 
 /// `silu(gate) * x`. Both may be parts of the rows of one tensor.
@@ -29,6 +30,33 @@ pub fn swiglu_backward(
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         let (d_gate, d_x) = (rows_mut::<T>(d_gate)?, rows_mut::<T>(d_x)?);
         Ok(library::swiglu_backward_into(&context(&x), rows::<T>(&gate)?, rows::<T>(&x)?, rows::<T>(&d_y)?, d_gate, d_x)?)
+    })
+}
+
+/// The halves of the rows of a tensor.
+fn halves<'a, T: DType>(x: &TensorRef<'a>) -> Result<[TensorView<'a, T, 2>; 2]> {
+    let (x, (_, columns)) = (rows::<T>(x)?, x.rows());
+    Ok([x.narrow(1, 0..columns / 2)?, x.narrow(1, columns / 2..columns / 2 * 2)?])
+}
+
+/// `silu(gate) * up`, where the rows of `x`, `[.., 2 * columns]`, have `gate` in their first half and `up` in the second, as a
+/// product makes them that has the weights of both. The gradient is one tensor too, which nobody has to put together.
+#[op(out(y: x.dtype[..x.shape[..-1], x.shape[-1] / 2]), backward = swiglu_halves_backward, vmap = broadcast_all)]
+pub fn swiglu_halves(x: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    if x.shape().last().is_none_or(|columns| columns % 2 != 0) {
+        return Err(Error::argument("x", format_args!("has shape {:?}", x.shape()), "an even last dimension"));
+    }
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let [gate, up] = halves::<T>(&x)?;
+        Ok(library::swiglu_into(&context(&x), gate, up, rows_mut::<T>(y)?)?)
+    })
+}
+
+/// The gradient of [`swiglu_halves`].
+#[op(out(d_x: like(x)), vmap = broadcast_all)]
+pub fn swiglu_halves_backward(d_y: TensorRef<'_>, x: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        Ok(library::swiglu_backward_halves_into(&context(&x), rows::<T>(&x)?, rows::<T>(&d_y)?, rows_mut::<T>(d_x)?)?)
     })
 }
 

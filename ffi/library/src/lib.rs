@@ -5,11 +5,12 @@
 //! | [`softmax`], [`log_softmax`] | along the last dimension |
 //! | [`layer_norm`], [`rms_norm`], [`add_rms_norm`] | of rows, with weights and biases; of a sum |
 //! | [`rotary`] | rotary position embedding |
-//! | [`swiglu`], [`geglu`] | gated activations |
+//! | [`swiglu`], [`swiglu_halves`], [`geglu`] | gated activations |
 //! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
 //! | [`flash_attention`] | softmax attention |
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
 //! | [`embedding`] | rows of a table |
+//! | [`scale_in_place`] | gradients times that of the loss |
 //! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
 //!
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
@@ -26,8 +27,8 @@ mod tables;
 mod views;
 
 pub use attention::{flash_attention, flash_attention_backward};
-pub use elementwise::{add, add_backward, nothing, scaled_silu, scaled_silu_backward, take};
-pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward};
+pub use elementwise::{add, add_backward, nothing, scale_in_place, scaled_silu, scaled_silu_backward, take};
+pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward, swiglu_halves, swiglu_halves_backward};
 pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
     cross_entropy_scale,
@@ -53,6 +54,8 @@ tilewright_ffi::export!(
     rotary_backward,
     swiglu,
     swiglu_backward,
+    swiglu_halves,
+    swiglu_halves_backward,
     geglu,
     geglu_backward,
     cross_entropy,
@@ -72,6 +75,7 @@ tilewright_ffi::export!(
     add_backward,
     scaled_silu,
     scaled_silu_backward,
+    scale_in_place,
     take,
     nothing,
 );

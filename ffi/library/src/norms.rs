@@ -4,7 +4,7 @@ use crate::views::{context, rows, rows_mut, same_shape, vector, vector_mut};
 use tilewright::prelude::*;
 use tilewright_ffi::prelude::*;
 use tilewright_kernels::rows::{self as library, Norm, NormGradientsMut, norm_programs};
-use tilewright_kernels::{Context, TensorView, TensorViewMut, general};
+use tilewright_kernels::{Context, TensorView, TensorViewMut};
 
 fn norm<'a, T: Float>(
     weight: Option<TensorView<'a, T, 1>>,
@@ -107,15 +107,14 @@ pub fn add_rms_norm(
 }
 
 /// The gradients of [`add_rms_norm`]. That of `x` is that of `residual` too.
-#[op(out(d_x: like(sum), d_residual: like(sum), d_weight: like(weight)))]
+#[op(out(d_x_and_residual: like(sum), d_weight: like(weight)))]
 #[allow(clippy::too_many_arguments)]
 pub fn add_rms_norm_backward(
     d_y: TensorRef<'_>,
     d_sum: TensorRef<'_>,
     sum: TensorRef<'_>,
     weight: Option<TensorRef<'_>>,
-    d_x: TensorMut<'_>,
-    d_residual: TensorMut<'_>,
+    d_x_and_residual: TensorMut<'_>,
     d_weight: Option<TensorMut<'_>>,
     eps: f64,
     scratch: &Scratch<'_>,
@@ -124,11 +123,10 @@ pub fn add_rms_norm_backward(
     same_shape(&d_sum, &sum)?;
     dispatch!(sum.dtype() => T in [f32, f16, bf16, f64] {
         let (cx, norm) = (context(&sum), norm(vector::<T>(weight)?, None, eps));
-        let mut d_x = rows_mut::<T>(d_x)?;
-        let targets = Targets { d_x: d_x.reborrow(), d_weight: vector_mut(d_weight)?, d_bias: None };
+        let d_x = rows_mut::<T>(d_x_and_residual)?;
+        let targets = Targets { d_x, d_weight: vector_mut(d_weight)?, d_bias: None };
         let inputs = Inputs { x: rows::<T>(&sum)?, d_y: rows(&d_y)?, d_sum: Some(rows(&d_sum)?) };
-        gradients(&cx, Kind::Rms, inputs, &norm, targets, scratch)?;
-        Ok(general::copy_into(&cx, d_x.as_view(), rows_mut::<T>(d_residual)?)?)
+        gradients(&cx, Kind::Rms, inputs, &norm, targets, scratch)
     })
 }
 

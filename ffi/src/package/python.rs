@@ -1,5 +1,6 @@
 //! What all modules of a package have in common: names, shapes and signatures in Python.
 
+use crate::backward::AND;
 use crate::op::{AttributeType, DTypeOf, Dim, Expr, Function, Kind, Op, Output, Param, ShapeOf, Value};
 use tilewright::ElementType;
 
@@ -222,7 +223,10 @@ impl<'a> Gradient<'a> {
 
     /// The name of the gradient of an input, if it has one.
     pub fn of_input(&self, input: &str) -> Option<&'a str> {
-        let is_its = |param: &&Param| param.name.strip_prefix("d_") == Some(input);
+        let is_its = |param: &&Param| {
+            let of = param.name.strip_prefix("d_");
+            of.is_some_and(|of| of == input || of.split(AND).any(|one| one == input))
+        };
         self.backward.outputs().map(|(param, _)| param).find(is_its).map(|param| param.name.as_ref())
     }
 }

@@ -12,7 +12,22 @@ pub fn functions(library: &Library) -> String {
     library.ops.iter().map(|op| function(library, op)).collect()
 }
 
+/// The function of an operator. One that takes a string is there in every PyTorch, and says what is missing in those that have
+/// no such operators.
 fn function(library: &Library, op: &Op) -> String {
+    let text = section(library, op);
+    if !op.takes_string() {
+        return text;
+    }
+    let (library, op) = (&library.name, &op.name);
+    format!(
+        "\n\nif hasattr(torch.ops.{library}, \"{op}\"):\n{}\nelse:\n\n    def {op}(*_arguments, **_named):\n        \
+         raise RuntimeError(\"{op}: takes a string, for which PyTorch 2.10 or later is needed\")\n",
+        indent(text.trim_start(), 4)
+    )
+}
+
+fn section(library: &Library, op: &Op) -> String {
     let has_outputs = op.outputs().next().is_some();
     let gradient = Gradient::of(op, &library.ops);
     let mut text = format!("\n\n_op__{0} = torch.ops.{1}.{0}.default\n", op.name, library.name);
@@ -192,5 +207,6 @@ fn given(op: &Op, call: &str, wrote: &str) -> String {
 }
 
 fn indent(text: &str, by: usize) -> String {
-    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+    let one = |line: &str| if line.is_empty() { "\n".to_string() } else { format!("{:by$}{line}\n", "") };
+    text.lines().map(one).collect()
 }

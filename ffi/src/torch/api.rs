@@ -43,7 +43,6 @@ functions! {
     implement: "aoti_torch_library_impl" unsafe extern "C" fn(Handle, *const c_char, Boxed) -> Code;
     check: "aoti_torch_check" unsafe extern "C-unwind" fn(bool, *const c_char, *const c_char, u32, *const c_char);
     data_ptr: "aoti_torch_get_data_ptr" unsafe extern "C" fn(Handle, *mut *mut c_void) -> Code;
-    numel: "aoti_torch_get_numel" unsafe extern "C" fn(Handle, *mut i64) -> Code;
     dim: "aoti_torch_get_dim" unsafe extern "C" fn(Handle, *mut i64) -> Code;
     sizes: "aoti_torch_get_sizes" unsafe extern "C" fn(Handle, *mut *mut i64) -> Code;
     strides: "aoti_torch_get_strides" unsafe extern "C" fn(Handle, *mut *mut i64) -> Code;
@@ -137,6 +136,16 @@ impl Api {
 }
 
 impl Cuda {
+    /// PyTorch's current stream of a GPU, as the driver names it.
+    pub fn stream(&self, index: i32) -> Result<u64> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: it is given where to write.
+        match unsafe { (self.current_stream)(index, &mut stream) } {
+            0 => Ok(stream as u64),
+            _ => Err(format!("PyTorch has no stream for cuda:{index}").into()),
+        }
+    }
+
     /// The functions of PyTorch's part for CUDA.
     ///
     /// # Errors

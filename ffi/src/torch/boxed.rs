@@ -11,6 +11,7 @@ use crate::tensor::{Place, RawTensor};
 use smallvec::SmallVec;
 use std::ffi::{CString, c_void};
 use std::ptr;
+use tilewright::ElementType;
 
 /// Who makes the outputs.
 #[derive(Clone, Copy, PartialEq)]
@@ -128,20 +129,23 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
         args.push(read(api, &param.name, &param.kind, owned)?);
     }
     let place = call::place(op, &args)?;
-    let on_gpu = match place {
-        Place::Cpu => None,
-        Place::Cuda(index) => Some(OnGpu::enter(index as i32)?),
+    let stream = match place {
+        Place::Cpu => 0,
+        Place::Cuda(index) => Cuda::get()?.stream(index as i32)?,
+    };
+    // SAFETY: the stream is PyTorch's current one of that device.
+    let device = unsafe { device::of(place, stream) }?;
+    // A guard costs more than all else here: PyTorch asks the driver for the state of contexts when it ends.
+    let _current = match place {
+        Place::Cuda(index) if !device.is_current()? => Some(Current::enter(index as i32)?),
+        Place::Cuda(_) | Place::Cpu => None,
     };
     let mut made = SmallVec::new();
     for (at, param) in op.params.iter().enumerate() {
         let Kind::Output(output) = &param.kind else { continue };
         if !call::is_wanted(output, &args) {
             if outputs == Outputs::Made {
-                made.push(allocate(
-                    api,
-                    place,
-                    &Wanted { dtype: tilewright::ElementType::F32, sizes: Sizes::from_slice(&[0]) },
-                )?);
+                made.push(allocate(api, place, &Wanted { dtype: ElementType::F32, sizes: Sizes::from_slice(&[0]) })?);
             }
             args[at] = Arg::None;
             continue;
@@ -153,14 +157,12 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
             (_, Outputs::Made) => {
                 let tensor = allocate(api, place, &wanted)?;
                 // SAFETY: the tensor outlives the arguments, in `made`.
-                args[at] = unsafe { read_tensor(api, &param.name, tensor.0) }?;
+                args[at] = unsafe { read_made(api, tensor.0, place, wanted.dtype) }?;
                 made.push(tensor);
             }
         }
     }
     call::check_disjoint(op, &args, outputs == Outputs::Made)?;
-    // SAFETY: the stream is PyTorch's current one of that device.
-    let device = unsafe { device::of(place, on_gpu.as_ref().map_or(0, |gpu| gpu.stream)) }?;
     call::run(op, function, &args, &device, &TorchMemory { api, place })?;
     Ok(made)
 }
@@ -188,34 +190,59 @@ fn read<'a>(api: &Api, name: &str, kind: &Kind, owned: &'a Owned) -> Result<Arg<
 unsafe fn read_tensor<'a>(api: &Api, name: &str, handle: Handle) -> Result<Arg<'a>> {
     let functions = &api.functions;
     let (mut dtype, mut device_type, mut device_index) = (0, 0, 0);
-    let (mut rank, mut len) = (0, 0);
-    let (mut sizes, mut strides, mut data) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut::<c_void>());
+    let mut strides = ptr::null_mut();
     // SAFETY: the handle is a tensor. The arrays and the memory are its own, and live as long as it.
     let code = unsafe {
         (functions.dtype)(handle, &mut dtype)
             | (functions.device_type)(handle, &mut device_type)
             | (functions.device_index)(handle, &mut device_index)
-            | (functions.dim)(handle, &mut rank)
-            | (functions.numel)(handle, &mut len)
-            | (functions.sizes)(handle, &mut sizes)
             | (functions.strides)(handle, &mut strides)
-            | (functions.data_ptr)(handle, &mut data)
     };
-    if code != 0 {
+    // SAFETY: as above.
+    let memory = if code == 0 { unsafe { read_memory(api, handle) } } else { None };
+    let Some((address, shape)) = memory else {
         return Err(Error::argument(name, "has no memory", "an ordinary tensor with elements in strides"));
-    }
+    };
     let Some(element) = api.dtype(dtype) else { return Err(unknown_dtype(name, dtype)) };
     let place = match device_type {
         kind if kind == api.cpu => Place::Cpu,
         kind if kind == api.cuda => Place::Cuda(device_index as u32),
         _ => return Err(Error::argument(name, "is on another device", "a tensor on cpu or cuda")),
     };
-    // SAFETY: libtorch has `rank` sizes, none negative, and as many strides; `usize` has the layout of `i64`.
-    let (shape, strides) = unsafe {
-        (slice(sizes.cast_const().cast::<usize>(), rank as usize), slice(strides.cast_const(), rank as usize))
-    };
-    let (address, len) = (data as u64, len as usize);
+    // SAFETY: libtorch has as many strides as sizes.
+    let strides = unsafe { slice(strides.cast_const(), shape.len()) };
+    let len = shape.iter().product();
     Ok(Arg::Tensor(RawTensor { address, dtype: element, place, shape, strides: Some(strides), len }))
+}
+
+/// A tensor that [`allocate`] has made.
+///
+/// # Safety
+///
+/// The handle is that tensor, which lives for `'a`.
+unsafe fn read_made<'a>(api: &Api, handle: Handle, place: Place, dtype: ElementType) -> Result<Arg<'a>> {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { read_memory(api, handle) };
+    let (address, shape) = memory.ok_or("PyTorch gave a tensor without an address")?;
+    Ok(Arg::Tensor(RawTensor { address, dtype, place, shape, strides: None, len: shape.iter().product() }))
+}
+
+/// The address of the first element, and the sizes, the product of which libtorch has checked.
+///
+/// # Safety
+///
+/// As for [`read_tensor`].
+unsafe fn read_memory<'a>(api: &Api, handle: Handle) -> Option<(u64, &'a [usize])> {
+    let functions = &api.functions;
+    let (mut rank, mut sizes, mut data) = (0, ptr::null_mut(), ptr::null_mut::<c_void>());
+    // SAFETY: the handle is a tensor. The array and the memory are its own, and live as long as it.
+    let code = unsafe {
+        (functions.dim)(handle, &mut rank)
+            | (functions.sizes)(handle, &mut sizes)
+            | (functions.data_ptr)(handle, &mut data)
+    };
+    // SAFETY: libtorch has `rank` sizes, none negative; `usize` has the layout of `i64`.
+    (code == 0).then(|| (data as u64, unsafe { slice(sizes.cast_const().cast::<usize>(), rank as usize) }))
 }
 
 /// The elements behind a pointer, which is null where there are none.
@@ -267,33 +294,25 @@ fn allocate(api: &Api, place: Place, wanted: &Wanted) -> Result<Tensor> {
     Ok(Tensor(handle))
 }
 
-/// The current stream of a GPU, which is the current one while this lives.
-struct OnGpu {
+/// A GPU as PyTorch's current one, while this lives.
+struct Current {
     cuda: &'static Cuda,
     guard: Handle,
-    stream: u64,
 }
 
-impl OnGpu {
+impl Current {
     fn enter(index: i32) -> Result<Self> {
         let cuda = Cuda::get()?;
-        let (mut guard, mut stream) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: both are given where to write.
-        let code = unsafe { (cuda.create_guard)(index, &mut guard) };
-        if code != 0 {
-            return Err(format!("PyTorch cannot use cuda:{index}").into());
+        let mut guard = ptr::null_mut();
+        // SAFETY: it is given where to write.
+        match unsafe { (cuda.create_guard)(index, &mut guard) } {
+            0 => Ok(Current { cuda, guard }),
+            _ => Err(format!("PyTorch cannot use cuda:{index}").into()),
         }
-        let mut entered = OnGpu { cuda, guard, stream: 0 };
-        // SAFETY: as above.
-        if unsafe { (cuda.current_stream)(index, &mut stream) } != 0 {
-            return Err(format!("PyTorch has no stream for cuda:{index}").into());
-        }
-        entered.stream = stream as u64;
-        Ok(entered)
     }
 }
 
-impl Drop for OnGpu {
+impl Drop for Current {
     fn drop(&mut self) {
         // SAFETY: the guard is owned, and deleted once.
         unsafe { (self.cuda.delete_guard)(self.guard) };
@@ -309,7 +328,7 @@ struct TorchMemory {
 impl Memory for TorchMemory {
     fn take(&self, bytes: usize) -> Result<Block> {
         let size = i64::try_from(bytes).map_err(|_| "more scratch memory is asked for than can be counted")?;
-        let wanted = Wanted { dtype: tilewright::ElementType::U8, sizes: Sizes::from_slice(&[size]) };
+        let wanted = Wanted { dtype: ElementType::U8, sizes: Sizes::from_slice(&[size]) };
         let tensor = allocate(self.api, self.place, &wanted)?;
         let mut data = ptr::null_mut();
         // SAFETY: the handle is a tensor.

@@ -1,7 +1,8 @@
 //! The door to PyTorch: operators of its dispatcher, through libtorch's stable C interface.
 //!
 //! `import torch` has loaded libtorch when the Python package calls [`register`], which finds its functions there: nothing is
-//! linked, and one library of operators works with every PyTorch from 2.9 on. For each operator it defines a schema and a
+//! linked, and one library of operators works with every PyTorch from 2.9 on; operators that take strings are left out before
+//! 2.10, whose stable interface has none. For each operator it defines a schema and a
 //! kernel for the CPU and for CUDA; for one with outputs also the overload `out`, which writes outputs that are given.
 
 mod api;
@@ -10,7 +11,7 @@ mod schema;
 
 use crate::call::{CallFn, Exported, c_string, guarded, kept};
 use crate::error::{Error, Result};
-use crate::op::{AttributeType, Kind, Op};
+use crate::op::Op;
 pub(crate) use api::name as dtype_name;
 use api::{Api, Boxed, Handle};
 use std::ffi::c_char;
@@ -61,20 +62,13 @@ pub fn register(library: &str, operators: &[Registration]) -> *const c_char {
 
 fn register_all(library: &str, operators: &[Registration]) -> Result<()> {
     let api = Api::load()?;
-    for Registration { op, .. } in operators {
-        let has_string = |op: &Op| {
-            op.params.iter().any(|param| matches!(param.kind, Kind::Attribute { of: AttributeType::Str, .. }))
-        };
-        if api.strings.is_none() && has_string(op) {
-            return Err(format!("`{}` takes a string, for which PyTorch 2.10 or later is needed", op.name).into());
-        }
-    }
+    let operators = operators.iter().filter(|registration| api.strings.is_some() || !registration.op.takes_string());
     let (namespace, file) = (c_string(library), c_string(file!()));
     let mut fragment = ptr::null_mut();
     // SAFETY: the strings end with a zero byte. libtorch keeps copies. The library is never deleted, as operators must stay.
     let code = unsafe { (api.functions.init_fragment)(namespace.as_ptr(), file.as_ptr(), 0, &mut fragment) };
     checked(code, "the namespace")?;
-    for Registration { op, .. } in operators {
+    for Registration { op, .. } in operators.clone() {
         define(api, fragment, &schema::functional(op))?;
         if op.outputs().next().is_some() {
             define(api, fragment, &schema::out(op))?;
@@ -86,7 +80,7 @@ fn register_all(library: &str, operators: &[Registration]) -> Result<()> {
         let code =
             unsafe { (api.functions.init_impl)(namespace.as_ptr(), key.as_ptr(), file.as_ptr(), 0, &mut kernels) };
         checked(code, "the namespace")?;
-        for Registration { op, functional, out } in operators {
+        for Registration { op, functional, out } in operators.clone() {
             implement(api, kernels, &op.name, *functional)?;
             if op.outputs().next().is_some() {
                 implement(api, kernels, &format!("{}.out", op.name), *out)?;

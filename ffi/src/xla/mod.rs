@@ -17,7 +17,7 @@ use crate::scratch::{Block, Memory};
 use crate::tensor::{Place, RawTensor};
 use api::{Api, Buffer};
 use std::ptr;
-use tilewright::ElementType;
+use tilewright::{Device, ElementType};
 
 /// The attribute that has a bit for each optional tensor, in order: whether it is given.
 pub(crate) const GIVEN: &str = "tilewright_given";
@@ -38,7 +38,7 @@ unsafe fn enter(op: &'static Op, function: CallFn, frame: &CallFrame) -> *mut Xl
         && extension.kind == api::METADATA
     {
         // SAFETY: as above; XLA reads what is written there.
-        unsafe { describe(op, &mut *(*frame.extension.cast::<api::MetadataExtension>()).metadata) };
+        unsafe { describe(&mut *(*frame.extension.cast::<api::MetadataExtension>()).metadata) };
         return ptr::null_mut();
     }
     if frame.stage != api::EXECUTE {
@@ -57,10 +57,9 @@ unsafe fn enter(op: &'static Op, function: CallFn, frame: &CallFrame) -> *mut Xl
     }
 }
 
-fn describe(op: &Op, metadata: &mut api::Metadata) {
+fn describe(metadata: &mut api::Metadata) {
     (metadata.version.major, metadata.version.minor) = api::VERSION;
-    // Scratch memory is free for others once it was given back, but a recording would use it again at each replay.
-    metadata.traits = if op.scratch { 0 } else { api::COMMAND_BUFFER_COMPATIBLE };
+    metadata.traits = api::COMMAND_BUFFER_COMPATIBLE;
 }
 
 unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()> {
@@ -79,7 +78,9 @@ unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()
     // SAFETY: the stream is the one that XLA runs this call on.
     let device = unsafe { device::of(place, stream.unwrap_or(0)) }?;
     match place {
-        Place::Cuda(_) if op.scratch => call::run(op, function, &args, &device, &XlaMemory { api, frame }),
+        Place::Cuda(_) if op.scratch => {
+            call::run(op, function, &args, &device, &XlaMemory { api, frame, device: &device })
+        }
         _ => call::run(op, function, &args, &device, &RuntimeMemory::new(&device)),
     }
 }
@@ -240,14 +241,22 @@ fn number_of(dtype: ElementType) -> i32 {
 /// The largest alignment that XLA lets one ask for. What it allocates on GPUs has a larger one.
 const ALIGNMENT: usize = 16;
 
+/// The handle of a block that a graph keeps. Those of XLA's allocator have their size, which is not zero.
+const OF_GRAPH: u64 = 0;
+
 /// Memory of XLA's allocator.
 struct XlaMemory<'a> {
     api: &'a Api,
     frame: &'a CallFrame,
+    device: &'a Device,
 }
 
 impl Memory for XlaMemory<'_> {
     fn take(&self, bytes: usize) -> Result<Block> {
+        // What XLA's allocator takes back is free for others, but a command buffer uses it again at each replay.
+        if let Some(address) = self.device.captured_scratch(bytes)? {
+            return Ok(Block { address, handle: OF_GRAPH });
+        }
         let mut arguments = api::Allocate::new(self.frame.context, bytes, ALIGNMENT, ptr::null_mut());
         // SAFETY: the context is that of the call.
         let error = unsafe { (self.api.allocate)(&mut arguments) };
@@ -260,6 +269,9 @@ impl Memory for XlaMemory<'_> {
     }
 
     fn give_back(&self, block: Block) {
+        if block.handle == OF_GRAPH {
+            return;
+        }
         let bytes = block.handle as usize;
         let mut arguments = api::Free::new(self.frame.context, bytes, block.address as *mut _);
         // SAFETY: the memory is of this context, and given back once.

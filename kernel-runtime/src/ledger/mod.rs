@@ -38,7 +38,7 @@ use smallvec::SmallVec;
 pub(crate) use state::{Done, End};
 use state::{Look, State};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) use steps::Steps;
 pub(crate) use uses::{Touch, Use};
@@ -68,6 +68,8 @@ impl BufferId {
 pub(crate) struct Ledger {
     /// Operations up to this place have ended well, and so has all that they depend on.
     settled: AtomicU64,
+    /// Whether there are errors that nobody has taken.
+    has_errors: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -79,7 +81,7 @@ pub(crate) struct Locked<'l> {
 
 impl Ledger {
     pub(crate) const fn new() -> Self {
-        Ledger { settled: AtomicU64::new(0), state: Mutex::new(State::new()) }
+        Ledger { settled: AtomicU64::new(0), has_errors: AtomicBool::new(false), state: Mutex::new(State::new()) }
     }
 
     /// The ledger of the CPU.
@@ -104,6 +106,12 @@ impl Ledger {
     #[inline]
     pub(crate) fn is_suspect(&self, place: LogPosition) -> bool {
         place != 0 && place > self.settled.load(Ordering::Acquire)
+    }
+
+    /// Whether there are errors that nobody has taken.
+    #[inline]
+    pub(crate) fn has_errors(&self) -> bool {
+        self.has_errors.load(Ordering::Acquire)
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
@@ -179,5 +187,6 @@ impl Drop for Locked<'_> {
         if let Some(place) = self.state.settled() {
             self.ledger.settled.store(place, Ordering::Release);
         }
+        self.ledger.has_errors.store(self.state.has_errors(), Ordering::Release);
     }
 }

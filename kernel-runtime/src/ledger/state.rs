@@ -82,6 +82,12 @@ impl State {
         (self.taints.is_empty() && self.open.is_empty()).then(|| self.log.first() - 1)
     }
 
+    /// Whether there are errors that nobody has taken.
+    #[inline]
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
     /// The GPU streams.
     pub(super) fn streams(&self) -> impl Iterator<Item = Weak<StreamInner>> {
         self.streams.iter().map(|(_, stream)| stream.clone())

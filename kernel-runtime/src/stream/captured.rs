@@ -2,17 +2,19 @@
 //!
 //! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when. So its record
 //! belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then the records are freed.
-//! Until then they are looked at whenever somebody asks the stream for errors.
+//! Until then they are looked at whenever somebody asks the stream for errors. Memory that such launches need beside what they
+//! are given lives as long, too.
 
 use super::lock;
 use crate::context::CudaMemory;
-use crate::driver::{self, CaptureMode, MappedMemory};
+use crate::driver::{self, CaptureMode, DeviceMemory, MappedMemory};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,12 +29,16 @@ const SETTLE: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct Captured {
     graphs: Mutex<Vec<(u64, Arc<Records>)>>,
+    /// Whether there are any, for those who look without the lock.
+    is_used: AtomicBool,
 }
 
-/// The records of one captured graph.
+/// The records of one captured graph, and what else it keeps.
 struct Records {
     memory: Arc<CudaMemory>,
     slots: Mutex<Slots>,
+    /// Of launches that need it.
+    scratch: Mutex<Vec<DeviceMemory>>,
 }
 
 #[derive(Default)]
@@ -74,6 +80,23 @@ impl Captured {
         stream: sys::CUstream,
         source: &Arc<dyn ReportSource>,
     ) -> Result<Option<CapturedLaunch>> {
+        let records = self.records(memory, stream)?;
+        records.map(|records| records.acquire(source.clone())).transpose()
+    }
+
+    /// The address of memory that the graph keeps into which the stream is being captured, if it is.
+    pub(super) fn scratch(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream, bytes: usize) -> Result<Option<u64>> {
+        let Some(records) = self.records(memory, stream)? else { return Ok(None) };
+        // No capture uses what is allocated here but this one, when it is replayed.
+        let _mode = CaptureMode::relaxed();
+        let block = DeviceMemory::new(bytes)?;
+        let address = block.address();
+        lock(&records.scratch).push(block);
+        Ok(Some(address))
+    }
+
+    /// What the graph keeps into which the stream is being captured, if it is.
+    fn records(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream) -> Result<Option<Arc<Records>>> {
         memory.bind()?;
         // SAFETY: the stream is alive, its context is current.
         let Some((id, graph)) = (unsafe { driver::capture_of(stream)? }) else { return Ok(None) };
@@ -82,7 +105,8 @@ impl Captured {
         let records = match known {
             Some(records) => records,
             None => {
-                let records = Arc::new(Records { memory: memory.clone(), slots: Mutex::default() });
+                let records =
+                    Arc::new(Records { memory: memory.clone(), slots: Mutex::default(), scratch: Mutex::default() });
                 let own = Arc::into_raw(records.clone());
                 // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
                 if let Err(error) = unsafe { driver::keep_with_graph(graph, own.cast_mut().cast(), destroyed) } {
@@ -91,18 +115,19 @@ impl Captured {
                     return Err(error);
                 }
                 graphs.push((id, records.clone()));
+                self.is_used.store(true, Ordering::Release);
                 records
             }
         };
-        records.acquire(source.clone()).map(Some)
+        Ok(Some(records))
     }
 
     /// Gives the errors that replays have reported so far to the ledger, and frees records that nothing uses any more.
     pub(super) fn collect(&self, stream: u64, ledger: &Ledger) {
-        let mut graphs = lock(&self.graphs);
-        if graphs.is_empty() {
+        if !self.is_used.load(Ordering::Acquire) {
             return;
         }
+        let mut graphs = lock(&self.graphs);
         // Before the records are looked at: of a graph that goes later, there may be more to hear.
         let gone = std::mem::take(&mut *lock(&GONE));
         for (_, records) in graphs.iter() {
@@ -113,6 +138,7 @@ impl Captured {
         }
         let is_gone = |records: &Arc<Records>| gone.iter().any(|own| Arc::ptr_eq(own, records));
         graphs.retain(|(_, records)| !is_gone(records));
+        self.is_used.store(!graphs.is_empty(), Ordering::Release);
         // Those of other streams wait until their stream has taken their last errors.
         lock(&GONE).extend(gone.into_iter().filter(|records| Arc::strong_count(records) > 1));
     }
@@ -166,9 +192,10 @@ impl Slot {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // The fields free page-locked memory in the current context.
+        // The fields free memory in the current context.
         let _ = self.memory.bind();
         let _mode = CaptureMode::relaxed();
         lock(&self.slots).blocks.clear();
+        lock(&self.scratch).clear();
     }
 }

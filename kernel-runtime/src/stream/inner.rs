@@ -1,11 +1,12 @@
 //! What clones of a stream share: its work, and how its launches end.
 
+use super::queue::CudaQueue;
 use super::{StreamInner, Work, lock};
 use crate::error::Result;
 use crate::graph::GraphRecords;
 use crate::ledger::{Done, Locked};
 use crate::report_slot::LaunchId;
-use crate::ring::Queue;
+use crate::ring::{Queue, Ring};
 use std::sync::{Arc, Weak};
 
 impl StreamInner {
@@ -50,10 +51,28 @@ impl StreamInner {
 
     /// Looks at the records of launches that are known to be complete, without waiting for anything.
     pub(crate) fn poll(&self) {
+        self.poll_if(|_| true);
+    }
+
+    /// As `poll`, for who wants errors alone: the driver is asked only if a record shows one, or there are many.
+    #[inline]
+    pub(crate) fn poll_errors(&self) {
+        self.poll_if(Ring::may_have_failed);
+    }
+
+    #[inline]
+    fn poll_if(&self, is_worth_it: impl FnOnce(&Ring<CudaQueue>) -> bool) {
         let Work::Cuda { queue, ring, captured } = &self.work else { return };
         captured.collect(self.id, self.ledger);
         // Whoever holds the lock looks at them too, and may be waiting.
         let Ok(mut ring) = ring.try_lock() else { return };
+        if is_worth_it(&ring) {
+            self.poll_ring(queue, &mut ring);
+        }
+    }
+
+    #[cold]
+    fn poll_ring(&self, queue: &CudaQueue, ring: &mut Ring<CudaQueue>) {
         let mut done = Collect::new(self);
         if let Err(error) = ring.poll(queue, &mut |ended| done.add(ended)) {
             log::debug!("the launches of a stream cannot be looked at: {error}");

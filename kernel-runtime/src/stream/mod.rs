@@ -79,7 +79,7 @@ fn captured_launch(
     captured: &Captured,
     source: &Arc<dyn ReportSource>,
 ) -> Result<Option<CapturedLaunch>> {
-    if queue.is_foreign { captured.acquire(&queue.memory, queue.stream.cu_stream(), source) } else { Ok(None) }
+    if queue.may_be_captured() { captured.acquire(&queue.memory, queue.stream.cu_stream(), source) } else { Ok(None) }
 }
 
 fn next_id() -> u64 {
@@ -253,6 +253,16 @@ impl Stream {
         Ok(RecordHandle::new(self, acquired, place))
     }
 
+    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
+    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+        match &self.0.work {
+            Work::Cuda { queue, captured, .. } if queue.may_be_captured() => {
+                captured.scratch(&queue.memory, queue.stream.cu_stream(), bytes)
+            }
+            Work::Cuda { .. } | Work::Immediate => Ok(None),
+        }
+    }
+
     /// Reports the error of a launch that ran on the CPU, or whose failure is known otherwise. Readers of its buffers are
     /// told while its handle lives; of launches without one, those of the last 64 are. Others are found by synchronising.
     pub fn push_error(&self, launch: LaunchId, error: Error) {
@@ -283,10 +293,11 @@ impl Stream {
         self.0.ledger.lock().take_oldest(&[self.0.id])
     }
 
-    /// As `take_oldest_error`, after looking at which launches are over.
+    /// As `take_oldest_error`, after looking at which launches have failed. Where none has, it takes no lock of the ledger.
+    #[inline]
     pub(crate) fn poll_error(&self) -> Option<Error> {
-        self.0.poll();
-        self.take_oldest_error()
+        self.0.poll_errors();
+        if self.0.ledger.has_errors() { self.take_oldest_error() } else { None }
     }
 
     /// Waits until everything is done and collects the errors of launches, but takes none.

@@ -34,6 +34,12 @@ impl StreamHandle {
         self.0
     }
 
+    /// Whether it means the legacy default stream of the current context, by either of its names.
+    #[inline]
+    fn is_legacy(self) -> bool {
+        (self.0 as usize) < PER_THREAD_HANDLE
+    }
+
     /// Whether it means the stream, rather than one of the current context.
     #[inline]
     pub(crate) fn is_own(self) -> bool {
@@ -73,9 +79,15 @@ impl CudaQueue {
         }
     }
 
+    /// Whether somebody else may be capturing the stream: not the legacy default stream, of which the driver captures nothing.
+    #[inline]
+    pub(super) fn may_be_captured(&self) -> bool {
+        self.is_foreign && !self.handle.is_legacy()
+    }
+
     /// Whether somebody else captures the stream.
     pub(super) fn is_captured(&self) -> Result<bool> {
-        if !self.is_foreign {
+        if !self.may_be_captured() {
             return Ok(false);
         }
         self.memory.bind()?;

@@ -193,6 +193,47 @@ fn errors_come_with_the_next_call() -> Result<()> {
 }
 
 #[test]
+fn asking_for_errors_costs_no_call_of_the_driver_where_nothing_has_failed() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, good, bad, out) =
+            (owner.upload(&numbers()), owner.upload(&[5i64]), owner.upload(&[BEYOND + 4]), owner.zeros(1));
+        let run = |index: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)
+        };
+        let check_silence = || {
+            owner.check_that_the_driver_is_not_called(|| {
+                assert_eq!(device.poll_error(), None);
+                Ok(())
+            })
+        };
+        check_silence()?;
+        // While they run, and when they are over.
+        (0..20).try_for_each(|_| run(good))?;
+        check_silence()?;
+        owner.wait();
+        check_silence()?;
+        // One of many is found, whether it is among those that are looked at or not.
+        for before in [0, 3, 100, 700] {
+            (0..before).try_for_each(|_| run(good))?;
+            run(bad)?;
+            (0..before).try_for_each(|_| run(good))?;
+            owner.wait();
+            assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(4), "{before} before it");
+            check_silence()?;
+        }
+        assert!(device.is_current()? && Device::cpu().is_current()?);
+        owner.leave_context();
+        assert!(!device.is_current()?);
+        Ok(())
+    })
+}
+
+#[test]
 fn threads_with_streams_of_their_own_never_wait_for_the_whole_gpu() -> Result<()> {
     on_a_gpu(|| {
         let owner = Owner::of_thread();
@@ -273,6 +314,44 @@ fn replays_report_errors_for_as_long_as_the_graph_lives() -> Result<()> {
         while device.poll_error().is_some() {}
         run()?;
         assert_eq!(number(device.synchronize()), Some(6));
+        Ok(())
+    })
+}
+
+/// What launches need beside what they are given: the graph keeps it, so that nobody else has it between replays.
+#[test]
+fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        let double = |from: u64, to: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph, which keeps what it uses.
+            let (from, to) = unsafe { (device.borrow::<f32>(from, N)?, device.borrow_mut::<f32>(to, N)?) };
+            add::<_, 64>(from, from, to, N as i32).grid(5).launch(&device)
+        };
+        assert_eq!(device.captured_scratch(N * 4)?, None, "nobody captures");
+        let mut scratch = None;
+        let graph = owner.capture(|| {
+            let address = device.captured_scratch(N * 4)?.expect("somebody captures");
+            scratch = Some(address);
+            double(x, address).and_then(|()| double(address, out))
+        })?;
+        let scratch = scratch.expect("it was captured");
+        assert_eq!(scratch % 256, 0);
+        for round in 0..5u16 {
+            // Nobody else is given it meanwhile.
+            let others: Vec<u64> = (0..20).map(|_| owner.zeros(N)).collect();
+            assert!(!others.contains(&scratch));
+            let inputs: Vec<f32> = numbers().iter().map(|x| x + f32::from(round)).collect();
+            owner.write(x, &inputs);
+            graph.replay();
+            owner.wait();
+            assert_eq!(owner.read(out, N), inputs.iter().map(|x| 4.0 * x).collect::<Vec<f32>>(), "round {round}");
+        }
+        drop(graph);
+        assert_eq!(device.poll_error(), None);
+        assert_eq!(device.synchronize(), Ok(()));
         Ok(())
     })
 }

@@ -148,6 +148,20 @@ impl Owner {
         Ok(())
     }
 
+    /// In the model, that the driver is not called.
+    pub fn check_that_the_driver_is_not_called(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(calls) = calls(run)? {
+            assert_eq!(calls, [""; 0]);
+        }
+        Ok(())
+    }
+
+    /// Leaves this thread without a current context.
+    pub fn leave_context(&self) {
+        // SAFETY: no context may be current.
+        ok(unsafe { sys::cuCtxSetCurrent(std::ptr::null_mut()) });
+    }
+
     /// In the model, that the host does not wait for the whole context.
     pub fn check_that_nothing_waits_for_all(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
         if let Some(calls) = calls(run)? {

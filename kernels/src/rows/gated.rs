@@ -109,6 +109,29 @@ pub(super) fn gated_gradient<T: Float, const BLOCK: usize, const KIND: i32>(
     store(db + row * db_stride + column, (dy * gated) as T, mask = mask);
 }
 
+/// As `gated_gradient`, of the halves of each row of `x`, into those of `dx`.
+#[kernel(flush = true)]
+pub(super) fn gated_gradient_halves<T: Float, const BLOCK: usize, const KIND: i32>(
+    x: Ptr<T>,
+    dy: Ptr<T>,
+    dx: PtrMut<T>,
+    x_stride: i64,
+    dy_stride: i64,
+    dx_stride: i64,
+    per_row: i32,
+    columns: i32,
+) {
+    let row = (program_id(0) / per_row) as i64;
+    let column = program_id(0) % per_row * BLOCK + arange(0, BLOCK);
+    let mask = column < columns;
+    let a = load(x + row * x_stride + column, mask = mask) as T::Acc;
+    let b = load(x + (row * x_stride + columns as i64) + column, mask = mask) as T::Acc;
+    let dy = load(dy + row * dy_stride + column, mask = mask) as T::Acc;
+    let (gated, slope) = gate::<_, _, KIND>(a);
+    store(dx + row * dx_stride + column, (dy * b * slope) as T, mask = mask);
+    store(dx + (row * dx_stride + columns as i64) + column, (dy * gated) as T, mask = mask);
+}
+
 fn forward<T: Float, const R: usize>(
     cx: &Context,
     kind: i32,
@@ -250,6 +273,42 @@ pub fn swiglu_backward_in_place<'a, 'b, 'c, T: Float, const R: usize>(
     dy: impl Into<TensorView<'c, T, R>>,
 ) -> Result<()> {
     backward(cx, SILU, None, dy.into(), a.into(), b.into())
+}
+
+/// [`swiglu_backward`], of the halves of each row of `x` into those of `dx`, for products that make both at once: `x` and `dx` are
+/// `[.., 2 * columns]`, `dy` is `[.., columns]`.
+///
+/// # Errors
+///
+/// As [`swiglu`].
+pub fn swiglu_backward_halves_into<'a, 'b, 'c, T: Float, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    dy: impl Into<TensorView<'b, T, R>>,
+    dx: impl Into<TensorViewMut<'c, T, R>>,
+) -> Result<()> {
+    let (x, dy, dx) = (x.into(), dy.into(), dx.into());
+    let mut whole = dy.shape();
+    if let Some(columns) = whole.last_mut() {
+        *columns *= 2;
+    }
+    check::shape("x", x.shape(), whole)?;
+    check::shape("dx", dx.shape(), whole)?;
+    let (from, dy_rows, to) = (x.rows("x")?, dy.rows("dy")?, dx.rows("dx")?);
+    if dy.is_empty() {
+        return Ok(());
+    }
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[dy_rows.rows, dy_rows.columns], || GATED)?;
+    // Rows of halves do not follow each other: blocks are those of a row.
+    let (columns, block) = (check::size("dy", dy_rows.columns)?, config.block.max(1));
+    let per_row = dy_rows.columns.div_ceil(block);
+    let [x_stride, dy_stride, dx_stride] = [from, dy_rows, to].map(|rows| rows.stride as i64);
+    GatedGradientHalvesConsts { BLOCK: block, KIND: SILU }
+        .call(x.elements(), dy.elements(), dx.elements(), x_stride, dy_stride, dx_stride, per_row as i32, columns)
+        .grid(dy_rows.rows * per_row)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
 }
 
 fn gradients<T: Float, const R: usize>(

@@ -36,7 +36,7 @@ pub use embedding::{
 };
 pub use gated::{
     GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_backward_into, geglu_into, swiglu,
-    swiglu_backward, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
+    swiglu_backward, swiglu_backward_halves_into, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
 };
 pub use group_norm::{GroupNormConfig, group_norm, group_norm_backward};
 pub use layer_norm::{
