@@ -79,9 +79,15 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_in_units_of_people() {
-        assert_eq!((title(COUNTERS[0]), shown(COUNTERS[0], 134_217_728.0)), ("read MB".to_string(), "134.22".to_string()));
+        assert_eq!(
+            (title(COUNTERS[0]), shown(COUNTERS[0], 134_217_728.0)),
+            ("read MB".to_string(), "134.22".to_string())
+        );
         assert_eq!((shown(COUNTERS[4], 33.333), shown(COUNTERS[7], 0.0)), ("33.3".to_string(), String::new()));
-        assert_eq!((title("a.sum"), shown("a.sum", 12.0), shown("a.avg", 0.5)), ("a.sum".into(), "12".into(), "0.500".into()));
+        assert_eq!(
+            (title("a.sum"), shown("a.sum", 12.0), shown("a.avg", 0.5)),
+            ("a.sum".into(), "12".into(), "0.500".into())
+        );
         assert_eq!(shown("a.sum", f64::NAN), "?", "what the hardware does not say");
         assert_eq!(with_time(&["a"]), [TIME, "a"]);
     }

@@ -1,13 +1,22 @@
 use super::*;
-use std::sync::Arc;
 use serde_json::Value;
+use std::sync::Arc;
 
 const PLACE: Place = Place { file: "src/add.rs", line: 7 };
 const CODE: CodeRun = CodeRun { threads: 128, registers: 40, shared_bytes: 1024, local_bytes: 0 };
 
 fn run(name: &str, stream: u32, start_ns: u64, end_ns: u64) -> KernelRun {
     let place = (name == "add").then_some(PLACE);
-    KernelRun { name: name.into(), place, start_ns, end_ns, stream, grid: [8, 2, 1], code: place.map(|_| CODE), counters: vec![] }
+    KernelRun {
+        name: name.into(),
+        place,
+        start_ns,
+        end_ns,
+        stream,
+        grid: [8, 2, 1],
+        code: place.map(|_| CODE),
+        counters: vec![],
+    }
 }
 
 /// Two streams; in the first a kernel begins before the one before it has ended.
@@ -157,7 +166,8 @@ fn lines_are_shown_as_the_source_has_them() {
         instructions: [(at(0), stalls()), (at(16), stalls())].into_iter().collect(),
         ..cupti::sampling::Sampled::default()
     };
-    let line = |_, _: &str, pc| Some(if pc == 0 { ("/work/src/add.rs".to_string(), 9) } else { ("/other.rs".into(), 2) });
+    let line =
+        |_, _: &str, pc| Some(if pc == 0 { ("/work/src/add.rs".to_string(), 9) } else { ("/other.rs".into(), 2) });
     let samples = Samples::of(sampled, line);
     let found: Vec<_> = samples.lines.iter().map(|at| (at.file.as_str(), at.line, at.text.as_str())).collect();
     assert_eq!(found, [("/other.rs", 2, ""), ("src/add.rs", 9, "let sum = a + b;")]);

@@ -150,7 +150,8 @@ fn launches_that_fail_and_those_of_no_program_are_not_counted() {
     .expect("it counts");
     assert_eq!(profile.kernels.len(), 1, "{profile}");
     let short = device.zeros::<f32>(16).expect("it fits");
-    let failed = profile::counters(&device, &[READ], || add::<1024>(&short, &b, &mut out, 4096).grid(4).launch(&device));
+    let failed =
+        profile::counters(&device, &[READ], || add::<1024>(&short, &b, &mut out, 4096).grid(4).launch(&device));
     assert!(failed.is_err(), "the error of the launch comes out");
     assert!(profile::counters(&device, &[READ], || Ok(())).is_ok(), "the profile before has ended");
 }
@@ -187,9 +188,11 @@ fn samples_are_on_the_lines_of_kernels() {
     assert_eq!(lines[0].main_stall().map(|(name, _)| name), Some("long_scoreboard"), "{found}");
     assert!(lines[0].text.starts_with("let sum = load(a + i"), "{found}");
 
-    let (x, mut out) = (device.full(8192 * 4096, 0.5f32).expect("it fits"), device.zeros::<f32>(8192 * 4096).expect("it fits"));
+    let (x, mut out) =
+        (device.full(8192 * 4096, 0.5f32).expect("it fits"), device.zeros::<f32>(8192 * 4096).expect("it fits"));
     let found = samples(&device, || normalise::<8192>(&x, &mut out).grid(4096).line_info(true).launch(&device));
-    let (lines, inside) = (of(&found, "normalise"), |line: u32, first: u32, len| (first + 1..=first + len).contains(&line));
+    let (lines, inside) =
+        (of(&found, "normalise"), |line: u32, first: u32, len| (first + 1..=first + len).contains(&line));
     assert!(lines.iter().all(|at| inside(at.line, NORM, 7) || inside(at.line, SQUARED, 4)), "{found}");
     assert!(lines.iter().any(|at| inside(at.line, SQUARED, 4)), "a line of the function that was inlined: {found}");
 

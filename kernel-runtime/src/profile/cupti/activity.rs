@@ -69,6 +69,7 @@ static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 functions! {
+    struct Functions;
     get_timestamp = cuptiGetTimestamp(*mut u64);
     get_context_id = cuptiGetContextId(CUcontext, *mut u32);
     register_callbacks = cuptiActivityRegisterCallbacks(Requested, Completed);

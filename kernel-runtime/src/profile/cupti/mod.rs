@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `activity` | times of kernels |
-//! | `ranges` | counters of the hardware, by CUPTI's range profiler |
+//! | `ranges` | counters of the hardware, by CUPTI's range profiler, which `range_api` declares |
 //! | `sampling` | samples of where programs are, and why they wait |
 //! | `modules` | machine code as it is loaded, and the lines of the source that it names |
 //!
@@ -12,6 +12,7 @@
 
 pub(super) mod activity;
 pub(super) mod modules;
+mod range_api;
 pub(super) mod ranges;
 pub(super) mod sampling;
 
@@ -53,15 +54,15 @@ pub(super) struct Cupti {
 
 /// Declares functions of CUPTI, which are looked up together.
 macro_rules! functions {
-    ($($field:ident = $name:ident($($ty:ty),*);)*) => {
+    ($vis:vis struct $functions:ident; $($field:ident = $name:ident($($ty:ty),*);)*) => {
         /// The functions that are called.
-        struct Functions {
-            $($field: unsafe extern "C" fn($($ty),*) -> std::ffi::c_int,)*
+        $vis struct $functions {
+            $($vis $field: unsafe extern "C" fn($($ty),*) -> std::ffi::c_int,)*
         }
 
-        impl Functions {
-            fn of(cupti: &super::Cupti) -> Result<Functions, String> {
-                Ok(Functions {
+        impl $functions {
+            fn of(cupti: &super::Cupti) -> Result<$functions, String> {
+                Ok($functions {
                     // SAFETY: CUPTI's functions of these names have these types.
                     $($field: unsafe { cupti.function(concat!(stringify!($name), "\0"))? },)*
                 })

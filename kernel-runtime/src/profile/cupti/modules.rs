@@ -59,6 +59,7 @@ type Subscriber = *mut c_void;
 type Callback = extern "C" fn(*mut c_void, c_int, u32, *const c_void);
 
 functions! {
+    struct Functions;
     subscribe = cuptiSubscribe(*mut Subscriber, Callback, *mut c_void);
     unsubscribe = cuptiUnsubscribe(Subscriber);
     enable_callback = cuptiEnableCallback(u32, Subscriber, c_int, u32);
@@ -220,6 +221,43 @@ mod tests {
         assert_eq!((CRC_SIZE, CORRELATION_SIZE, offset_of!(Correlation, pc)), (32, 64, 40));
         assert_eq!((size_of::<ResourceData>(), offset_of!(ResourceData, descriptor)), (24, 16));
         assert_eq!((size_of::<ModuleData>(), offset_of!(ModuleData, cubin)), (24, 16));
+    }
+
+    /// Lines 7 and 8 of one file around one of another.
+    const PTX: &str = r#"
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry squares(.param .u64 x, .param .u64 out) {
+    .reg .b64 %at<3>;
+    .reg .f32 %value<2>;
+    .loc 1 7 5
+    ld.param.u64 %at1, [x];
+    ld.param.u64 %at2, [out];
+    ld.global.f32 %value0, [%at1];
+    .loc 2 30 5
+    mul.f32 %value1, %value0, %value0;
+    .loc 1 8 5
+    st.global.f32 [%at2], %value1;
+    ret;
+}
+.file 1 "src/squares.rs"
+.file 2 "/other/lib.rs"
+"#;
+
+    /// Where NVIDIA's assembler and CUPTI are.
+    #[test]
+    fn machine_code_says_which_lines_its_instructions_are_from() {
+        let Ok((_, functions)) = ready() else { return };
+        let Ok(ptxas) = crate::archive::Ptxas::find() else { return };
+        let (code, _) = ptxas.assemble_text(PTX, "sm_90").expect("it assembles");
+        let line = |pc| line_of(functions, &code, "squares", pc).map(|at| (at.file, at.line));
+        let mut found: Vec<_> = (0..256).step_by(16).filter_map(line).collect();
+        found.sort();
+        found.dedup();
+        let expected = [("/other/lib.rs", 30), ("src/squares.rs", 7), ("src/squares.rs", 8)];
+        assert_eq!(found, expected.map(|(file, line)| (file.to_string(), line)));
+        assert_eq!(line_of(functions, &code, "cubes", 0), None, "there is no such function");
     }
 
     #[test]

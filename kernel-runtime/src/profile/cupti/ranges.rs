@@ -4,9 +4,13 @@
 //! *passes*. What to count in which pass is decided by the part of CUPTI that knows the hardware (`cuptiProfilerHost`),
 //! which also makes numbers of what was counted. That part needs no GPU.
 
-use super::{Cupti, functions, size_to};
+use super::range_api::{
+    AddMetrics, Api, Availability, ChipName, ConfigImage, ConfigSize, DataInfo, DataInitialize, DataSize, Decode,
+    Enable, Evaluate, HostDeinitialize, HostInitialize, Nothing, Object, OfRanges, Params, PassCount, SetConfig, Stop,
+    call,
+};
 use cudarc::driver::sys::{self, CUcontext};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
 /// `CUPTI_PROFILER_TYPE_RANGE_PROFILER`.
@@ -17,185 +21,6 @@ const AUTO_RANGE: c_int = 1;
 const KERNEL_REPLAY: c_int = 2;
 /// Kernels that there is room for: one is expected, and more are noticed.
 const MAX_RANGES: usize = 8;
-
-/// A structure of parameters, which begins with its size.
-trait Params: Sized {
-    /// What CUPTI is told to be its size: up to the end of the last field.
-    const SIZE: usize;
-}
-
-/// Declares a structure of parameters; the last field comes last.
-macro_rules! params {
-    ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* ; $last:ident: $last_ty:ty }) => {
-        $(#[$meta])*
-        #[repr(C)]
-        struct $name {
-            size: usize,
-            private: *mut c_void,
-            $($field: $ty,)*
-            $last: $last_ty,
-        }
-
-        impl Params for $name {
-            const SIZE: usize = size_to!($name, $last: $last_ty);
-        }
-    };
-}
-
-/// What CUPTI makes and is given back.
-type Object = *mut c_void;
-
-params! {
-    /// `CUpti_Device_GetChipName_Params`
-    ChipName { device: usize, ; name: *const c_char }
-}
-params! {
-    /// `CUpti_Profiler_GetCounterAvailability_Params`
-    Availability { context: CUcontext, image_size: usize, ; image: *mut u8 }
-}
-params! {
-    /// `CUpti_Profiler_Host_Initialize_Params`
-    HostInitialize { kind: c_int, chip: *const c_char, availability: *const u8, ; host: Object }
-}
-params! {
-    /// `CUpti_Profiler_Host_Deinitialize_Params`
-    HostDeinitialize { ; host: Object }
-}
-params! {
-    /// `CUpti_Profiler_Host_ConfigAddMetrics_Params`
-    AddMetrics { host: Object, names: *const *const c_char, ; count: usize }
-}
-params! {
-    /// `CUpti_Profiler_Host_GetConfigImageSize_Params`
-    ConfigSize { host: Object, ; image_size: usize }
-}
-params! {
-    /// `CUpti_Profiler_Host_GetConfigImage_Params`
-    ConfigImage { host: Object, image_size: usize, ; image: *mut u8 }
-}
-params! {
-    /// `CUpti_Profiler_Host_GetNumOfPasses_Params`
-    PassCount { image_size: usize, image: *const u8, ; passes: usize }
-}
-params! {
-    /// `CUpti_Profiler_Host_EvaluateToGpuValues_Params`
-    Evaluate {
-        host: Object,
-        image: *const u8,
-        image_size: usize,
-        range: usize,
-        names: *const *const c_char,
-        count: usize,
-        ; values: *mut f64
-    }
-}
-params! {
-    /// `CUpti_RangeProfiler_Enable_Params`
-    Enable { context: CUcontext, ; ranges: Object }
-}
-params! {
-    /// `CUpti_RangeProfiler_Disable_Params`, and that of `Start`
-    OfRanges { ; ranges: Object }
-}
-params! {
-    /// `CUpti_RangeProfiler_GetCounterDataSize_Params`
-    DataSize {
-        ranges: Object,
-        names: *const *const c_char,
-        count: usize,
-        max_ranges: usize,
-        max_nodes: u32,
-        ; image_size: usize
-    }
-}
-params! {
-    /// `CUpti_RangeProfiler_CounterDataImage_Initialize_Params`
-    DataInitialize { ranges: Object, image_size: usize, ; image: *mut u8 }
-}
-params! {
-    /// `CUpti_RangeProfiler_SetConfig_Params`
-    SetConfig {
-        ranges: Object,
-        config_size: usize,
-        config: *const u8,
-        image_size: usize,
-        image: *mut u8,
-        range: c_int,
-        replay: c_int,
-        max_ranges: usize,
-        nesting_levels: u16,
-        min_nesting_level: u16,
-        pass: usize,
-        ; target_nesting_level: u16
-    }
-}
-params! {
-    /// `CUpti_RangeProfiler_Stop_Params`
-    Stop { ranges: Object, pass: usize, target_nesting_level: usize, ; is_all_submitted: u8 }
-}
-params! {
-    /// `CUpti_RangeProfiler_DecodeData_Params`
-    Decode { ranges: Object, ; dropped: usize }
-}
-params! {
-    /// `CUpti_RangeProfiler_GetCounterDataInfo_Params`
-    DataInfo { image: *const u8, image_size: usize, ; ranges: usize }
-}
-params! {
-    /// `CUpti_Profiler_Initialize_Params`, and that of `DeInitialize`: nothing but the size
-    Nothing { ; nothing: [usize; 0] }
-}
-
-functions! {
-    initialize = cuptiProfilerInitialize(*mut Nothing);
-    deinitialize = cuptiProfilerDeInitialize(*mut Nothing);
-    chip_name = cuptiDeviceGetChipName(*mut ChipName);
-    availability = cuptiProfilerGetCounterAvailability(*mut Availability);
-    host_initialize = cuptiProfilerHostInitialize(*mut HostInitialize);
-    host_deinitialize = cuptiProfilerHostDeinitialize(*mut HostDeinitialize);
-    add_metrics = cuptiProfilerHostConfigAddMetrics(*mut AddMetrics);
-    config_size = cuptiProfilerHostGetConfigImageSize(*mut ConfigSize);
-    config_image = cuptiProfilerHostGetConfigImage(*mut ConfigImage);
-    pass_count = cuptiProfilerHostGetNumOfPasses(*mut PassCount);
-    evaluate = cuptiProfilerHostEvaluateToGpuValues(*mut Evaluate);
-    enable = cuptiRangeProfilerEnable(*mut Enable);
-    disable = cuptiRangeProfilerDisable(*mut OfRanges);
-    data_size = cuptiRangeProfilerGetCounterDataSize(*mut DataSize);
-    data_initialize = cuptiRangeProfilerCounterDataImageInitialize(*mut DataInitialize);
-    set_config = cuptiRangeProfilerSetConfig(*mut SetConfig);
-    start = cuptiRangeProfilerStart(*mut OfRanges);
-    stop = cuptiRangeProfilerStop(*mut Stop);
-    decode = cuptiRangeProfilerDecodeData(*mut Decode);
-    data_info = cuptiRangeProfilerGetCounterDataInfo(*mut DataInfo);
-}
-
-/// CUPTI with what is called here.
-#[derive(Clone, Copy)]
-struct Api {
-    cupti: &'static Cupti,
-    functions: &'static Functions,
-}
-
-/// Makes parameters and calls a function with them; gives them back.
-macro_rules! call {
-    ($api:expr, $function:ident, $name:literal, $params:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {{
-        let mut params = $params { size: $params::SIZE, private: null_mut(), $($field $(: $value)?),* };
-        // SAFETY: the parameters have the layout that the function takes; what they point at is alive and large enough, as
-        // each caller says.
-        let status = unsafe { ($api.functions.$function)(&mut params) };
-        $api.cupti.check($name, status).map(|()| params)
-    }};
-}
-
-impl Api {
-    fn get() -> Result<Api, String> {
-        static FUNCTIONS: std::sync::OnceLock<Result<Functions, String>> = std::sync::OnceLock::new();
-        let cupti = super::loaded()?;
-        cupti.check_counts()?;
-        let functions = FUNCTIONS.get_or_init(|| Functions::of(cupti)).as_ref().map_err(Clone::clone)?;
-        Ok(Api { cupti, functions })
-    }
-}
 
 /// Names as CUPTI takes them.
 struct Names {
@@ -209,7 +34,9 @@ unsafe impl Send for Names {}
 impl Names {
     fn new<'n>(names: impl Iterator<Item = &'n str>) -> Result<Names, String> {
         let texts: Result<Vec<CString>, String> = names
-            .map(|name| CString::new(name).map_err(|_| format!("{name:?} is no name of a counter: it has a zero in it")))
+            .map(|name| {
+                CString::new(name).map_err(|_| format!("{name:?} is no name of a counter: it has a zero in it"))
+            })
             .collect();
         let texts = texts?;
         let pointers = texts.iter().map(|text| text.as_ptr()).collect();
@@ -260,12 +87,8 @@ impl Host {
     /// How what was added is counted, and in how many passes.
     fn config(&self) -> Result<(Vec<u8>, usize), String> {
         let host = self.object;
-        let size = call!(
-            self.api,
-            config_size,
-            "cuptiProfilerHostGetConfigImageSize",
-            ConfigSize { host, image_size: 0 }
-        )?;
+        let size =
+            call!(self.api, config_size, "cuptiProfilerHostGetConfigImageSize", ConfigSize { host, image_size: 0 })?;
         let mut image = vec![0; size.image_size];
         call!(
             self.api,
@@ -304,12 +127,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = call!(
-            self.api,
-            host_deinitialize,
-            "cuptiProfilerHostDeinitialize",
-            HostDeinitialize { host: self.object }
-        );
+        let _ =
+            call!(self.api, host_deinitialize, "cuptiProfilerHostDeinitialize", HostDeinitialize { host: self.object });
     }
 }
 
@@ -506,8 +325,12 @@ impl Counting {
 
 /// What can be counted in a context.
 fn availability(api: Api, context: CUcontext) -> Result<Vec<u8>, String> {
-    let size =
-        call!(api, availability, "cuptiProfilerGetCounterAvailability", Availability { context, image_size: 0, image: null_mut() })?;
+    let size = call!(
+        api,
+        availability,
+        "cuptiProfilerGetCounterAvailability",
+        Availability { context, image_size: 0, image: null_mut() }
+    )?;
     let mut image = vec![0; size.image_size];
     if image.is_empty() {
         return Err("cuptiProfilerGetCounterAvailability gives nothing".to_string());
@@ -524,16 +347,6 @@ fn availability(api: Api, context: CUcontext) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// From CUPTI's headers, of 12.6, 12.9 and 13.0.
-    #[test]
-    fn structures_are_as_large_as_cupti_says() {
-        assert_eq!((ChipName::SIZE, Availability::SIZE, Nothing::SIZE), (32, 40, 16));
-        assert_eq!((HostInitialize::SIZE, HostDeinitialize::SIZE, AddMetrics::SIZE), (48, 24, 40));
-        assert_eq!((ConfigSize::SIZE, ConfigImage::SIZE, PassCount::SIZE, Evaluate::SIZE), (32, 40, 40, 72));
-        assert_eq!((Enable::SIZE, OfRanges::SIZE, DataSize::SIZE, DataInitialize::SIZE), (32, 24, 64, 40));
-        assert_eq!((SetConfig::SIZE, Stop::SIZE, Decode::SIZE, DataInfo::SIZE), (90, 41, 32, 40));
-    }
 
     /// The part of CUPTI that knows chips runs without a GPU, where it is installed.
     #[test]

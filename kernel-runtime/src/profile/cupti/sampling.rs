@@ -128,6 +128,7 @@ struct NameReasons {
 }
 
 functions! {
+    struct Functions;
     enable = cuptiPCSamplingEnable(*mut OfContext);
     disable = cuptiPCSamplingDisable(*mut OfContext);
     start = cuptiPCSamplingStart(*mut OfContext);
