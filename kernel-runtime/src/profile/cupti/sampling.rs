@@ -442,10 +442,11 @@ mod tests {
                 let pc = &mut buffer._pcs[index];
                 (pc.crc, pc.pc, pc.function, pc.stall_count) = (5, 16 * index as u64, c"add".as_ptr(), 2);
             }
-            // SAFETY: the buffer was written as CUPTI does.
             let mut sampled = Sampled::default();
-            unsafe { sampled.take(&buffer.data, &reasons) };
-            unsafe { sampled.take(&buffer.data, &reasons) };
+            for _ in 0..2 {
+                // SAFETY: the buffer was written as CUPTI does.
+                unsafe { sampled.take(&buffer.data, &reasons) };
+            }
             sampled
         };
         let sampled = write(&[[3, 0], [0, 0], [1, 2]]);
