@@ -113,9 +113,54 @@
 //! [`profile::range`](crate::profile::range) names others. Without a profiler a launch looks at one byte to know that
 //! there is none.
 //!
-//! # Counters
+//! # What the hardware did
 //!
-//! A [`Profile`](crate::profile::Profile) has none: how busy units were, bytes moved, where warps waited. They need
-//! replays of the kernel and, on machines where `RmProfilingAdminOnly` is set, privileges. Nsight Compute does that; it shows
-//! samples and stalls by line of the kernel in a program that runs with `TILEWRIGHT_LINE_INFO=1`. Under it CUPTI is taken, and
-//! a profile has times by events.
+//! [`profile::counters`](crate::profile::counters()) also says how many bytes went through the GPU's memory, how busy memory,
+//! multiprocessors and matrix units were, and what else the hardware counts:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright::profile;
+//!
+//! #[kernel]
+//! pub fn scale<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, factor: f32) {
+//!     let i = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     store(out + i, load(x + i) * factor);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let device = Device::best()?;
+//!     let (x, mut out) = (device.full(4096, 1.0f32)?, device.zeros::<f32>(4096)?);
+//!     let mut work = || scale::<1024>(&x, &mut out, 2.0).grid(4).launch(&device);
+//!     match profile::counters(&device, profile::COUNTERS, &mut work) {
+//!         Ok(((), profile)) => println!("{profile}"),
+//!         Err(why) => println!("{why}"),   // on the CPU, for one
+//!     }
+//!     match profile::samples(&device, &mut work) {
+//!         Ok(((), profile)) => println!("{profile}"),
+//!         Err(why) => println!("{why}"),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! OUTPUT-COUNTERS
+//!
+//! Other counters have the names of Nsight Compute (`ncu --query-metrics`), and are given instead of
+//! [`COUNTERS`](crate::profile::COUNTERS). A GPU counts a few things at once, so CUPTI runs each kernel again until all is
+//! counted, with memory as it was before; kernels run one after the other meanwhile. Caches keep what the run before has left,
+//! and the clocks are those of the moment: times of a profile without counters are the ones to compare.
+//!
+//! [`profile::samples`](crate::profile::samples) says on which lines of the source programs were while they ran, and what
+//! they waited for. The code must say which lines it is from, by `.line_info(true)` or `TILEWRIGHT_LINE_INFO=1`:
+//!
+//! OUTPUT-LINES
+//!
+//! A wait is counted where the value is needed, not where it is loaded. Lines of functions that were inlined are the
+//! function's own. [`Samples`](crate::profile::Samples) has all lines with all reasons, and as CSV.
+//!
+//! Both need CUPTI of CUDA 12.6 or later. It is found as for times; CUPTI looks for `libnvperf_host.so` itself, which lies
+//! beside it, so that `LD_LIBRARY_PATH` is to name their folder unless it is the toolkit's. Where the driver lets only
+//! administrators count (`RmProfilingAdminOnly` in `/proc/driver/nvidia/params`), both are errors that say so, as without CUPTI
+//! and on the CPU. Under Nsight Compute or another profiler CUPTI is taken: times are those by events then, and counters are
+//! that profiler's, which shows lines of a program that runs with `TILEWRIGHT_LINE_INFO=1` too.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::graph::capture;
 use crate::stream::Stream;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -143,13 +144,14 @@ impl Session {
         if sampled.is_full {
             log::warn!("samples are missing in the profile: the hardware had no room for more");
         }
-        for instruction in sampled.instructions.keys() {
-            for code in observed::code_of(&instruction.entry) {
-                if modules.has(instruction.crc) {
+        let sampled_code: BTreeSet<_> = sampled.instructions.keys().map(|at| (at.crc, &at.entry)).collect();
+        for (crc, entry) in sampled_code {
+            for code in observed::code_of(entry) {
+                if modules.has(crc) {
                     break;
                 }
                 if let Err(why) = code.load_again(&self.device) {
-                    log::debug!("the lines of `{}` are not known: {why}", instruction.entry);
+                    log::debug!("the lines of `{entry}` are not known: {why}");
                 }
             }
         }

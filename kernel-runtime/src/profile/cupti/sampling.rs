@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 /// Instructions that are taken from CUPTI at a time.
-const AT_ONCE: usize = 4096;
+const AT_ONCE: usize = 16_384;
 /// `CUPTI_STALL_REASON_STRING_SIZE`.
 const NAME_SIZE: usize = 128;
 /// Bytes of the GPU's memory for samples: CUPTI takes 512 MiB otherwise.
@@ -309,14 +309,13 @@ impl Sampling {
     pub(in crate::profile) fn finish(mut self) -> Result<(Sampled, modules::Watch), String> {
         self.enabled.call("cuptiPCSamplingStop", |functions| functions.stop)?;
         let mut sampled = Sampled::default();
-        // What there was room for CUPTI has written; of the rest it says how much there is, which may be more than it
-        // says at first.
+        // What there was room for CUPTI has written; the rest it gives until there is no more.
         loop {
             // SAFETY: CUPTI has written them.
             unsafe { sampled.take(&self.buffer.data, &self.reasons) };
             self.buffer.data.pc_count = 0;
             self.enabled.get(&mut self.buffer)?;
-            if self.buffer.data.pc_count == 0 && self.buffer.data.remaining == 0 {
+            if self.buffer.data.pc_count == 0 {
                 break;
             }
         }
