@@ -6,8 +6,8 @@
 ///
 /// Names are those of Nsight Compute, which `ncu --query-metrics` lists.
 pub const COUNTERS: &[&str] = &[
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
+    "fbpa__dram_read_bytes.sum",
+    "fbpa__dram_write_bytes.sum",
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "lts__t_sector_hit_rate.pct",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",

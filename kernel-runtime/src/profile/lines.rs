@@ -150,7 +150,12 @@ impl LineSamples {
             (line, true) => line.to_string(),
             (line, false) => format!("{}:{line}", self.file),
         };
-        let text = if self.line == 0 { "(the code does not say which lines it is from)" } else { &self.text };
+        let text = match self.text.as_str() {
+            _ if self.line == 0 => "(the code does not say which lines it is from)",
+            // What comes before the first statement has the line of the attribute.
+            "" if self.place.is_some_and(|place| is_here && self.line <= place.line) => "(the kernel's arguments)",
+            text => text,
+        };
         [format!("{:.1}", percent(self.samples, total)), self.samples.to_string(), place, text.to_string(), stall]
     }
 }

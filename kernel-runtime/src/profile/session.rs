@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// Why a profile with samples has no times by CUPTI, which gives `CUPTI_ERROR_NOT_COMPATIBLE`.
+const SAMPLES: &str = "it takes samples";
+
 /// What is known while the work runs.
 pub(super) struct Session {
     device: Device,
@@ -67,16 +70,15 @@ impl Session {
                 let (version, passes) = (counting.version(), counting.passes());
                 How::Counters { counting: Mutex::new(Some(counting)), version, passes }
             }
-            (Some(context), Looked::Times | Looked::Samples) => {
-                if matches!(look, Looked::Samples) {
-                    device.default_stream().bind()?;
-                    sampling = Some(Sampling::begin(context.cu_ctx()).map_err(refused)?);
-                }
-                match Collecting::begin(context.cu_ctx()) {
-                    Ok(collecting) => How::Cupti(Mutex::new(Some(collecting))),
-                    Err(why) => How::Events { base: device.default_stream().record()?, why },
-                }
+            (Some(context), Looked::Samples) => {
+                device.default_stream().bind()?;
+                sampling = Some(Sampling::begin(context.cu_ctx()).map_err(refused)?);
+                How::Events { base: device.default_stream().record()?, why: SAMPLES.to_string() }
             }
+            (Some(context), Looked::Times) => match Collecting::begin(context.cu_ctx()) {
+                Ok(collecting) => How::Cupti(Mutex::new(Some(collecting))),
+                Err(why) => How::Events { base: device.default_stream().record()?, why },
+            },
         };
         let (launches, ranges, sampling) = (Mutex::default(), Mutex::default(), Mutex::new(sampling));
         Ok(Session { device: device.clone(), began: Instant::now(), how, launches, ranges, sampling })

@@ -185,7 +185,7 @@ fn lines_are_shown_as_the_source_has_them() {
 fn counted() -> Profile {
     let mut profile = sample();
     profile.source = Source::Counters { version: 24, passes: 7 };
-    profile.counters = ["dram__bytes_read.sum", "other.sum"].map(String::from).to_vec();
+    profile.counters = ["fbpa__dram_read_bytes.sum", "other.sum"].map(String::from).to_vec();
     for (run, read) in profile.kernels.iter_mut().filter(|run| run.place.is_some()).zip([2e6, 4e6, 3e6]) {
         run.counters = vec![read, 7.0];
     }
@@ -208,11 +208,11 @@ add  src/add.rs:7     3.00          7
 fn counters_are_in_lines_of_csv_and_in_traces() {
     let csv = counted().csv();
     let lines: Vec<&str> = csv.lines().collect();
-    assert!(lines[0].ends_with(",local_bytes,dram__bytes_read.sum,other.sum"), "{csv}");
+    assert!(lines[0].ends_with(",local_bytes,fbpa__dram_read_bytes.sum,other.sum"), "{csv}");
     assert!(lines[1].ends_with(",1024,0,2000000,7") && lines[2].ends_with(",,,,,,"), "{csv}");
     let trace: Value = serde_json::from_str(&counted().trace()).unwrap();
     let add = trace["traceEvents"].as_array().unwrap().iter().find(|event| event["name"] == "add").unwrap();
-    assert_eq!(add["args"]["dram__bytes_read.sum"].as_f64(), Some(2e6));
+    assert_eq!(add["args"]["fbpa__dram_read_bytes.sum"].as_f64(), Some(2e6));
 }
 
 /// Nothing runs where nothing can be counted or sampled, and the next profile can be made.

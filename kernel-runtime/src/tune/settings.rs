@@ -37,7 +37,7 @@ impl Default for Settings {
             exhaustive: 64,
             budget: Some(Duration::from_secs(60)),
             trials: usize::MAX,
-            patience: 48,
+            patience: 96,
             finalists: 6,
             ahead: std::thread::available_parallelism().map_or(1, usize::from),
             seed: 0,

@@ -51,7 +51,7 @@ fn launches_are_counted_one_by_one() -> Result<()> {
     }
     let device = Device::cuda(0)?;
     let mut out = device.zeros::<f32>(256)?;
-    let names = ["dram__bytes_read.sum", "other__things.sum"];
+    let names = ["fbpa__dram_read_bytes.sum", "other__things.sum"];
     let ((), profile) = profile::counters(&device, &names, || {
         add(&device, &mut out, 4)?;
         add(&device, &mut out, 0)?;
