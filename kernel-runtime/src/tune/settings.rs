@@ -38,7 +38,7 @@ impl Default for Settings {
             budget: Some(Duration::from_secs(60)),
             trials: usize::MAX,
             patience: 96,
-            finalists: 6,
+            finalists: 8,
             ahead: std::thread::available_parallelism().map_or(1, usize::from),
             seed: 0,
             bound: None,
