@@ -48,19 +48,27 @@ fn product<const BM: usize, const BN: usize, const BK: usize>(
     c.store([i, j], acc as f16);
 }
 
-/// The first GPU, if there is one on which this may count.
-fn gpu() -> Option<Device> {
+/// The first GPU, if there is one on which this may be done.
+fn gpu(may: impl FnOnce(&Device) -> Result<((), Profile), Error>) -> Option<Device> {
     let device = Device::best().expect("a device");
     if !device.is_cuda() {
         return None;
     }
-    match profile::counters(&device, COUNTERS, || Ok(())) {
+    match may(&device) {
         Ok(_) => Some(device),
         Err(why) => {
             eprintln!("skipped: {why}");
             None
         }
     }
+}
+
+fn gpu_that_counts() -> Option<Device> {
+    gpu(|device| profile::counters(device, COUNTERS, || Ok(())))
+}
+
+fn gpu_that_samples() -> Option<Device> {
+    gpu(|device| profile::samples(device, || Ok(())))
 }
 
 fn launch_add(device: &Device, (a, b, out): (&Buffer<f32>, &Buffer<f32>, &mut Buffer<f32>)) -> Result<(), Error> {
@@ -80,7 +88,7 @@ const TENSOR: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_ac
 #[test]
 fn an_add_reads_its_inputs_from_memory_once() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_counts() else { return };
     // More than a cache holds.
     let n = 64 << 20;
     let (a, b) = (device.full(n, 1.0f32).expect("it fits"), device.full(n, 2.0f32).expect("it fits"));
@@ -102,7 +110,7 @@ fn an_add_reads_its_inputs_from_memory_once() {
 #[test]
 fn products_keep_the_matrix_units_busy() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_counts() else { return };
     let size = 2048;
     let (a, b) = (device.zeros::<f16>(size * size), device.zeros::<f16>(size * size));
     let (a, b, mut c) = (a.expect("it fits"), b.expect("it fits"), device.zeros::<f16>(size * size).expect("it fits"));
@@ -131,7 +139,7 @@ fn launch_product(
 #[test]
 fn a_counter_that_there_is_not_is_named_and_nothing_runs() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_counts() else { return };
     let never = || -> Result<(), Error> { panic!("nothing runs") };
     let error = profile::counters(&device, &[READ, "bytes_that_nobody_counts.sum"], never).unwrap_err().to_string();
     assert!(error.contains("does not count `bytes_that_nobody_counts.sum`;"), "{error}");
@@ -140,7 +148,7 @@ fn a_counter_that_there_is_not_is_named_and_nothing_runs() {
 #[test]
 fn launches_that_fail_and_those_of_no_program_are_not_counted() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_counts() else { return };
     let (a, b) = (device.zeros::<f32>(4096).expect("it fits"), device.zeros::<f32>(4096).expect("it fits"));
     let mut out = device.zeros::<f32>(4096).expect("it fits");
     let ((), profile) = profile::counters(&device, &[READ], || {
@@ -176,7 +184,7 @@ fn of<'s>(samples: &'s Samples, kernel: &str) -> Vec<&'s LineSamples> {
 #[test]
 fn samples_are_on_the_lines_of_kernels() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_samples() else { return };
     let n = 16 << 20;
     let (a, b) = (device.full(n, 1.0f32).expect("it fits"), device.full(n, 2.0f32).expect("it fits"));
     let mut out = device.zeros::<f32>(n).expect("it fits");
@@ -207,7 +215,7 @@ fn samples_are_on_the_lines_of_kernels() {
 #[test]
 fn samples_of_code_without_lines_are_those_of_its_kernel() {
     let _turn = turn();
-    let Some(device) = gpu() else { return };
+    let Some(device) = gpu_that_samples() else { return };
     let x = device.full(1024 * 65536, 0.5f32).expect("it fits");
     let mut out = device.zeros::<f32>(1024 * 65536).expect("it fits");
     let found = samples(&device, || normalise::<1024>(&x, &mut out).grid(65536).line_info(false).launch(&device));
