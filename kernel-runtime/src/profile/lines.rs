@@ -163,6 +163,9 @@ impl LineSamples {
 /// A table for each kernel.
 impl fmt::Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.total() == 0 {
+            return writeln!(f, "no samples were taken: no kernel ran long enough to be met");
+        }
         write!(f, "where programs were, by {} samples", self.total())?;
         match self.dropped {
             0 => writeln!(f)?,
@@ -255,6 +258,11 @@ lines_unknown: 5 samples
 100.0        5     ?  (the code does not say which lines it is from)  100 % a fixed latency
 ";
         assert_eq!(samples.to_string(), expected);
+    }
+
+    #[test]
+    fn that_there_are_no_samples_is_said() {
+        assert!(Samples::default().to_string().starts_with("no samples were taken: "));
     }
 
     #[test]
