@@ -12,6 +12,8 @@ pub struct Samples {
     pub lines: Vec<LineSamples>,
     /// Samples that were lost, because the hardware had no room for them.
     pub dropped: u64,
+    /// Samples in code that CUPTI does not look into, such as the driver's own.
+    pub others: u64,
 }
 
 /// The samples of a line of a kernel.
@@ -106,7 +108,7 @@ impl Samples {
             let kernels = total(b).cmp(&total(a)).then_with(|| (&a.kernel, a.place).cmp(&(&b.kernel, b.place)));
             kernels.then_with(|| b.samples.cmp(&a.samples))
         });
-        Samples { lines, dropped: sampled.dropped }
+        Samples { lines, dropped: sampled.dropped, others: sampled.others }
     }
 
     /// How many there are.
@@ -163,10 +165,15 @@ impl LineSamples {
 /// A table for each kernel.
 impl fmt::Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.total() == 0 {
-            return writeln!(f, "no samples were taken: no kernel ran long enough to be met");
+        match (self.total(), self.others) {
+            (0, 0) => return writeln!(f, "no samples were taken: no kernel ran long enough to be met"),
+            (0, others) => return writeln!(f, "no samples: all {others} were in code that CUPTI does not look into"),
+            _ => {}
         }
         write!(f, "where programs were, by {} samples", self.total())?;
+        if self.others > 0 {
+            write!(f, ", and {} in code that CUPTI does not look into", self.others)?;
+        }
         match self.dropped {
             0 => writeln!(f)?,
             dropped => writeln!(f, " ({dropped} more were lost)")?,
@@ -263,6 +270,8 @@ lines_unknown: 5 samples
     #[test]
     fn that_there_are_no_samples_is_said() {
         assert!(Samples::default().to_string().starts_with("no samples were taken: "));
+        let others = Samples { others: 7, ..Samples::default() };
+        assert!(others.to_string().starts_with("no samples: all 7 were in code"), "{others}");
     }
 
     #[test]

@@ -121,6 +121,13 @@ extern "C" fn cuptiActivityGetNextRecord(_: *mut u8, _: usize, _: *mut *mut c_vo
     INVALID_OPERATION
 }
 
+/// Nothing may be under way.
+#[unsafe(no_mangle)]
+extern "C" fn cuptiFinalize() -> c_int {
+    let state = state();
+    done(!state.initialized && state.sampling.is_none(), INVALID_OPERATION)
+}
+
 // Counters.
 
 #[unsafe(no_mangle)]

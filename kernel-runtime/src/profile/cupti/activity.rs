@@ -7,7 +7,7 @@ use super::{Cupti, functions};
 use cudarc::driver::sys::CUcontext;
 use std::alloc::Layout;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: times of kernels, which still overlap.
@@ -83,18 +83,31 @@ functions! {
 type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Completed = extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 
-/// CUPTI with what it collects, or why there is none.
+/// Whether CUPTI knows the callbacks.
+static KNOWS_CALLBACKS: AtomicBool = AtomicBool::new(false);
+
+/// CUPTI has forgotten everything.
+pub(super) fn was_detached() {
+    KNOWS_CALLBACKS.store(false, Ordering::Relaxed);
+}
+
+/// CUPTI, or why there is none.
 fn ready() -> Result<(&'static Cupti, &'static Functions), String> {
     static READY: OnceLock<Result<Functions, String>> = OnceLock::new();
     let cupti = super::loaded()?;
-    let functions = READY.get_or_init(|| {
-        let functions = Functions::of(cupti)?;
+    let functions = READY.get_or_init(|| Functions::of(cupti));
+    Ok((cupti, functions.as_ref().map_err(Clone::clone)?))
+}
+
+/// Tells CUPTI the callbacks, if it does not know them.
+fn register(cupti: &Cupti, functions: &Functions) -> Result<(), String> {
+    if !KNOWS_CALLBACKS.load(Ordering::Relaxed) {
         // SAFETY: the callbacks keep CUPTI's rules, and live as long as the program.
         let status = unsafe { (functions.register_callbacks)(requested, completed) };
         cupti.check("cuptiActivityRegisterCallbacks", status)?;
-        Ok(functions)
-    });
-    Ok((cupti, functions.as_ref().map_err(Clone::clone)?))
+        KNOWS_CALLBACKS.store(true, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// Kernels are being collected.
@@ -113,6 +126,7 @@ impl Collecting {
     /// Why that cannot be.
     pub(in crate::profile) fn begin(context: CUcontext) -> Result<Collecting, String> {
         let (cupti, functions) = ready()?;
+        register(cupti, functions)?;
         let (mut id, mut began) = (0, 0);
         // SAFETY: the context is alive; the places are writable.
         unsafe {

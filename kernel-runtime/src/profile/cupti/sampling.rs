@@ -3,7 +3,7 @@
 //! Each multiprocessor looks every few thousand cycles where one of its warps is, and whether it could go on. Kernels run as
 //! they do otherwise, also at the same time.
 
-use super::{Cupti, functions, modules, size_to};
+use super::{Cupti, activity, functions, modules, size_to};
 use cudarc::driver::sys::CUcontext;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -129,6 +129,7 @@ struct NameReasons {
 
 functions! {
     struct Functions;
+    finalize = cuptiFinalize();
     enable = cuptiPCSamplingEnable(*mut OfContext);
     disable = cuptiPCSamplingDisable(*mut OfContext);
     start = cuptiPCSamplingStart(*mut OfContext);
@@ -164,6 +165,8 @@ pub(in crate::profile) struct Sampled {
     pub(in crate::profile) instructions: BTreeMap<Instruction, BTreeMap<String, u64>>,
     /// Samples that the hardware had no room for.
     pub(in crate::profile) dropped: u64,
+    /// Samples in code that CUPTI does not look into.
+    pub(in crate::profile) others: u64,
     /// Whether there was no room at all.
     pub(in crate::profile) is_full: bool,
 }
@@ -175,6 +178,7 @@ impl Sampled {
     /// The data are as CUPTI has written them.
     unsafe fn take(&mut self, data: &RawData, reasons: &BTreeMap<u32, String>) {
         self.dropped += data.dropped_samples;
+        self.others += data.other_samples;
         self.is_full |= data.is_full != 0;
         let count = data.pc_count.min(data.capacity);
         for index in 0..count {
@@ -199,6 +203,21 @@ impl Sampled {
             }
         }
     }
+}
+
+/// Detaches CUPTI from the process, so that it looks at all code that is loaded when it comes back. Otherwise it takes the
+/// kernels of code that was loaded between two profiles, and of code that it has counted, for kernels of others, and has no
+/// samples of them.
+///
+/// # Errors
+/// If another profiler has the process: it would be detached too.
+fn detach(cupti: &Cupti, functions: &Functions) -> Result<(), String> {
+    drop(modules::Watch::begin()?);
+    // SAFETY: it takes nothing; no profile is being made, and nobody else subscribes.
+    let status = unsafe { (functions.finalize)() };
+    cupti.check("cuptiFinalize", status)?;
+    activity::was_detached();
+    Ok(())
 }
 
 /// Where CUPTI puts samples.
@@ -289,6 +308,7 @@ impl Sampling {
     /// Why that cannot be.
     pub(in crate::profile) fn begin(context: CUcontext) -> Result<Sampling, String> {
         let (cupti, functions) = ready()?;
+        detach(cupti, functions)?;
         let modules = modules::Watch::begin()?;
         let mut params = OfContext { size: size_to!(OfContext, context: CUcontext), private: null_mut(), context };
         // SAFETY: the context is alive.
@@ -322,7 +342,7 @@ impl Sampling {
         let Sampling { enabled, mut buffer, reasons, modules } = self;
         // What was still on its way comes now.
         buffer.data.pc_count = 0;
-        buffer.data.dropped_samples = 0;
+        (buffer.data.dropped_samples, buffer.data.other_samples) = (0, 0);
         drop(enabled);
         // SAFETY: CUPTI has written them.
         unsafe { sampled.take(&buffer.data, &reasons) };
