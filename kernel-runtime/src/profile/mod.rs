@@ -181,7 +181,11 @@ pub fn counters<R>(device: &Device, names: &[&str], work: impl FnOnce() -> Resul
 /// [`Profile::samples`] has by lines of the source.
 ///
 /// Lines are known of code that was compiled with line information: `.line_info(true)`, or `TILEWRIGHT_LINE_INFO=1`. Other
-/// code has its samples without. A line in a `#[device]` function is the function's own.
+/// code has its samples without. A line in a `#[device]` function is the function's own. Kernels run as they do otherwise;
+/// their times are those between events, as CUPTI does not time kernels while it takes samples.
+///
+/// CUPTI begins anew for it, so that it knows all code that is loaded (`cuptiFinalize`): records that others in the process
+/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead.
 ///
 /// # Errors
 ///
