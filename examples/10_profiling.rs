@@ -1,7 +1,10 @@
-//! Profiling: which kernels took how long, as a table, as CSV and as a trace; and lines of the source in NVIDIA's tools.
+//! Profiling: which kernels took how long, as a table, as CSV and as a trace; what the hardware did meanwhile; and lines of
+//! the source, here and in NVIDIA's tools.
 //!
 //! ```text
 //! cargo run --release --example 10_profiling                # a table; target/profile has the trace and the CSV
+//! cargo run --release --example 10_profiling -- counters    # bytes, and how busy what was; `-- counters NAME NAME` counts others
+//! cargo run --release --example 10_profiling -- lines       # on which lines programs were, and what they waited for
 //! cargo run --release --example 10_profiling -- wrong       # a store that is out of bounds, for compute-sanitizer:
 //!
 //! cargo build --release --example 10_profiling
@@ -52,28 +55,67 @@ pub unsafe fn fill_at<const BLOCK: usize>(out: PtrMut<f32>, value: f32, offset: 
     store(out + i, value);
 }
 
+/// What a layer takes and gives.
+struct Layer {
+    rows: usize,
+    columns: usize,
+    x: Buffer<f32>,
+    bias: Buffer<f32>,
+    y: Buffer<f32>,
+    out: Buffer<f32>,
+    line_info: bool,
+}
+
+impl Layer {
+    fn new(device: &Device, line_info: bool) -> Result<Layer, Error> {
+        let (rows, columns) = if device.is_cuda() { (8192, 4096) } else { (8, 1000) };
+        let n = rows * columns;
+        let x = device.upload(&(0..n).map(|i| (i % 997) as f32 / 100.0 - 5.0).collect::<Vec<_>>())?;
+        let (bias, y, out) = (device.full(columns, 0.25f32)?, device.zeros(n)?, device.zeros(n)?);
+        Ok(Layer { rows, columns, x, bias, y, out, line_info })
+    }
+
+    fn run(&mut self, device: &Device) -> Result<(), Error> {
+        let (rows, columns) = (self.rows, self.columns);
+        let n = rows * columns;
+        bias_gelu::<1024>(&self.x, &self.bias, &mut self.y, columns as i32, n as i32)
+            .grid(n.div_ceil(1024))
+            .line_info(self.line_info)
+            .launch(device)?;
+        SoftmaxConsts { BLOCK: columns.next_power_of_two() }
+            .call(&self.y, &mut self.out, columns as i32)
+            .grid(rows)
+            .line_info(self.line_info)
+            .launch(device)
+    }
+}
+
 fn main() -> Result<(), Error> {
     let device = Device::best()?;
-    if std::env::args().nth(1).as_deref() == Some("wrong") {
-        return wrong(&device);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let names: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+    match arguments.first().map(String::as_str) {
+        None => times(&device),
+        Some("counters") => counters(&device, if names.is_empty() { profile::COUNTERS } else { &names }),
+        Some("lines") => lines(&device),
+        Some("wrong") => wrong(&device),
+        Some(other) => {
+            eprintln!("{other}: there are counters, lines and wrong");
+            std::process::exit(2);
+        }
     }
-    let (rows, columns) = if device.is_cuda() { (8192, 4096) } else { (8, 1000) };
-    let n = rows * columns;
-    let x = device.upload(&(0..n).map(|i| (i % 997) as f32 / 100.0 - 5.0).collect::<Vec<_>>())?;
-    let (bias, mut y, mut out) = (device.full(columns, 0.25f32)?, device.zeros::<f32>(n)?, device.zeros::<f32>(n)?);
-    let width = columns.next_power_of_two();
-    let mut layer = |device: &Device| -> Result<(), Error> {
-        let call = bias_gelu::<1024>(&x, &bias, &mut y, columns as i32, n as i32);
-        call.grid(n.div_ceil(1024)).launch(device)?;
-        SoftmaxConsts { BLOCK: width }.call(&y, &mut out, columns as i32).grid(rows).launch(device)
-    };
-    // Kernels are compiled by their first launch, which would be part of the profile.
-    layer(&device)?;
+}
 
-    let ((), profile) = profile(&device, || {
+/// Which kernels took how long.
+fn times(device: &Device) -> Result<(), Error> {
+    let mut layer = Layer::new(device, false)?;
+    // Kernels are compiled by their first launch, which would be part of the profile.
+    layer.run(device)?;
+
+    let ((), profile) = profile(device, || {
         for step in 0..5 {
             let _range = profile::range(&format!("step {step}"));
-            layer(&device)?;
+            layer.run(device)?;
         }
         Ok(())
     })?;
@@ -92,8 +134,26 @@ fn main() -> Result<(), Error> {
     println!("{} has a trace for https://ui.perfetto.dev, and the runs as CSV", folder.display());
 
     let kernels: u64 = profile.rows().iter().map(|row| row.median_ns()).sum();
-    let layer = Bench::new(&device)?.warm().run("the layer", || layer(&device))?;
+    let layer = Bench::new(device)?.warm().run("the layer", || layer.run(device))?;
     println!("its kernels: {:.4} ms; all of {layer}", kernels as f64 / 1e6);
+    Ok(())
+}
+
+/// What the hardware did.
+fn counters(device: &Device, names: &[&str]) -> Result<(), Error> {
+    let mut layer = Layer::new(device, false)?;
+    layer.run(device)?;
+    let ((), profile) = profile::counters(device, names, || (0..3).try_for_each(|_| layer.run(device)))?;
+    println!("{profile}");
+    Ok(())
+}
+
+/// Where programs were.
+fn lines(device: &Device) -> Result<(), Error> {
+    let mut layer = Layer::new(device, true)?;
+    layer.run(device)?;
+    let ((), profile) = profile::samples(device, || (0..100).try_for_each(|_| layer.run(device)))?;
+    println!("{profile}");
     Ok(())
 }
 

@@ -13,9 +13,13 @@
 //! | [`file`](mod@file) | files that are replaced as a whole, or merged by several processes |
 //! | [`cache`] | a folder of archives with a limit of size, shared by processes |
 //!
-//! Nothing here compiles, launches, or knows a driver: compiled code comes in, and goes out. Files are read into memory
-//! rather than mapped, because a process that reads a mapped file which another one truncates is killed; what is read of a
-//! cache are tens of kilobytes, for which reading costs no more. An archive that a program embeds is mapped with it.
+//! Nothing here compiles, launches, or knows a driver: compiled code comes in, and goes out.
+//!
+//! Files are read into memory rather than mapped. A process that reads a mapped file which somebody truncates is killed, and
+//! not all who write a file are ours, which replace it as a whole: `cp` writes into the file that is there. What is read of
+//! a cache are tens of kilobytes, for which reading is cheaper, too: opening, reading and closing a file of 48 KiB takes
+//! 4 microseconds on the machine that builds this, mapping it 9; at 3 MiB they are 97 and 70. An archive that a program
+//! embeds is mapped with the program.
 
 pub mod cache;
 pub mod container;

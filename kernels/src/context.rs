@@ -1,7 +1,7 @@
 //! Where the library's functions run.
 
 use crate::config::{self, Config, DeviceRows, Key, Serves, Table};
-use crate::tuning::Asked;
+use crate::tuning::{Asked, Tunable};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright::{Device, Result, Stream};
@@ -86,7 +86,7 @@ impl Context {
 
     /// The configuration of a kernel for these sizes: that of a table, else `default`. The library's own table must mean the
     /// very function, as rows for others were not measured with it.
-    pub(crate) fn config<C: Config>(
+    pub(crate) fn config<C: Tunable>(
         &self,
         key: impl Into<Key>,
         sizes: &[usize],

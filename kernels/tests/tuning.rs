@@ -141,6 +141,8 @@ mod calls {
             ("attention_decode", "f16", &[d, rows, _, _, page]) => decode::<f16>(cx, d, rows, page),
             ("attention_decode", "f16, keys of 8 bits", &[d, rows, _, _, page]) => decode::<F8E4M3>(cx, d, rows, page),
             ("attention_mla", "f16", &[rank, heads, _, _, page]) => latent(cx, rank, heads, page),
+            ("fp8_blocks", "f8e4m3", &[m, n, k]) => fp8_blocks(cx, [m, n, k]),
+            ("cross_entropy", "bf16", &[_, columns]) => cross_entropy(cx, columns),
             of => panic!("say here how {of:?} is called"),
         }
     }
@@ -149,6 +151,24 @@ mod calls {
         let a = Tensor::<f16, 2>::zeros(cx.device(), [m, k])?;
         let b = Tensor::<f16, 2>::zeros(cx.device(), [k, n])?;
         products::matmul(cx, &a, &b).map(drop)
+    }
+
+    fn fp8_blocks(cx: &Context, [m, n, k]: [usize; 3]) -> Result<(), Error> {
+        let (a, b) =
+            (Tensor::<F8E4M3, 2>::zeros(cx.device(), [m, k])?, Tensor::<F8E4M3, 2>::zeros(cx.device(), [n, k])?);
+        let groups = k.div_ceil(128);
+        let a_scale = Tensor::<f32, 2>::zeros(cx.device(), [m, groups])?;
+        let b_scale = Tensor::<f32, 2>::zeros(cx.device(), [n.div_ceil(128), groups])?;
+        let mut c = Tensor::<bf16, 2>::zeros(cx.device(), [m, n])?;
+        let (b, b_scale) = (b.view().transpose(0, 1)?, b_scale.view().transpose(0, 1)?);
+        products::fp8::matmul_blocks_into(cx, &a, &a_scale, b, b_scale, &mut c)
+    }
+
+    fn cross_entropy(cx: &Context, columns: usize) -> Result<(), Error> {
+        const ROWS: usize = 4;
+        let x = Tensor::<bf16, 2>::zeros(cx.device(), [ROWS, columns])?;
+        let labels = Tensor::<i32, 1>::zeros(cx.device(), [ROWS])?;
+        rows::cross_entropy(cx, &x, &labels, rows::CrossEntropy::default()).map(drop)
     }
 
     const SEQUENCES: usize = 2;

@@ -36,8 +36,8 @@
 //! cuda:0, NVIDIA H100 80GB HBM3: 6.325 ms, of which kernels ran 0.906 ms
 //! times of kernels by CUPTI (API 130001)
 //! kernel                                  runs  total us     %  median us  least   most   grid  threads  regs  shared
-//! bias_gelu  examples/10_profiling.rs:28     5    453.32  50.1      90.98  88.74  91.52  32768      128    32       0
-//! softmax  examples/10_profiling.rs:36       5    452.40  49.9      90.43  89.92  91.04   8192      256    40      64
+//! bias_gelu  examples/10_profiling.rs:31     5    453.32  50.1      90.98  88.74  91.52  32768      128    32       0
+//! softmax  examples/10_profiling.rs:39       5    452.40  49.9      90.43  89.92  91.04   8192      256    40      64
 //! ```
 //!
 //! The times are the GPU's own where CUPTI is installed: with a CUDA toolkit, or as the Python package
@@ -98,7 +98,7 @@
 //! ```text
 //! $ TILEWRIGHT_LINE_INFO=1 compute-sanitizer target/release/examples/10_profiling wrong
 //! ========= Invalid __global__ write of size 4 bytes
-//! =========     at fill_at+0xa0 in 10_profiling.rs:52
+//! =========     at fill_at+0xa0 in 10_profiling.rs:55
 //! =========     by thread (0,0,0) in block (0,0,0)
 //! ```
 //!
@@ -113,9 +113,85 @@
 //! [`profile::range`](crate::profile::range) names others. Without a profiler a launch looks at one byte to know that
 //! there is none.
 //!
-//! # Counters
+//! # What the hardware did
 //!
-//! A [`Profile`](crate::profile::Profile) has none: how busy units were, bytes moved, where warps waited. They need
-//! replays of the kernel and, on machines where `RmProfilingAdminOnly` is set, privileges. Nsight Compute does that; it shows
-//! samples and stalls by line of the kernel in a program that runs with `TILEWRIGHT_LINE_INFO=1`. Under it CUPTI is taken, and
-//! a profile has times by events.
+//! [`profile::counters`](crate::profile::counters()) also says how many bytes went through the GPU's memory, how busy memory,
+//! multiprocessors and matrix units were, and what else the hardware counts:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright::profile;
+//!
+//! #[kernel]
+//! pub fn scale<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, factor: f32) {
+//!     let i = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     store(out + i, load(x + i) * factor);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let device = Device::best()?;
+//!     let (x, mut out) = (device.full(4096, 1.0f32)?, device.zeros::<f32>(4096)?);
+//!     let mut work = || scale::<1024>(&x, &mut out, 2.0).grid(4).launch(&device);
+//!     match profile::counters(&device, profile::COUNTERS, &mut work) {
+//!         Ok(((), profile)) => println!("{profile}"),
+//!         Err(why) => println!("{why}"),   // on the CPU, for one
+//!     }
+//!     match profile::samples(&device, &mut work) {
+//!         Ok(((), profile)) => println!("{profile}"),
+//!         Err(why) => println!("{why}"),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `cargo run --release --example 10_profiling -- counters` prints this on an H100:
+//!
+//! ```text
+//! cuda:0, NVIDIA H100 80GB HBM3: 803.639 ms, of which kernels ran 0.544 ms
+//! counters by CUPTI (API 130001): kernels ran alone, 8 times each; times are those of a run alone
+//! kernel                                  runs  total us     %  median us  least   most   grid  threads  regs  shared
+//! softmax  examples/10_profiling.rs:39       3    272.10  50.1      90.62  90.34  91.14   8192      256    40      64
+//! bias_gelu  examples/10_profiling.rs:31     3    271.52  49.9      90.56  90.37  90.59  32768      128    32       0
+//!
+//! kernel                                  read MB  written MB  memory %  L2 hits %  SM %  tensor %  warps %  bank conflicts
+//! softmax  examples/10_profiling.rs:39     134.23      131.03      87.4       52.0  18.4       0.3     68.8           20510
+//! bias_gelu  examples/10_profiling.rs:31   134.28      131.90      87.7       51.8  34.2       0.6     83.6               0
+//! ```
+//!
+//! Other counters have the names of Nsight Compute (`ncu --query-metrics`), and are given instead of
+//! [`COUNTERS`](crate::profile::COUNTERS). A GPU counts a few things at once, so CUPTI runs each kernel again until all is
+//! counted, with memory as it was before; kernels run one after the other meanwhile. Caches keep what the run before has left,
+//! and the clocks are those of the moment: times of a profile without counters are the ones to compare.
+//!
+//! [`profile::samples`](crate::profile::samples) says on which lines of the source programs were while they ran, and what
+//! they waited for. The code must say which lines it is from, by `.line_info(true)` or `TILEWRIGHT_LINE_INFO=1`:
+//!
+//! ```text
+//! $ cargo run --release --example 10_profiling -- lines
+//! where programs were, by 2275744 samples
+//! bias_gelu  examples/10_profiling.rs:31: 1144926 samples
+//!    %  samples  line                                                                                 waits for
+//! 74.4   852315    33  let sum = load(x + i, mask = i < n) + load(bias + i % columns, mask = i < n);  89 % global or local memory
+//! 12.7   145510    34  store(out + i, gelu(sum), mask = i < n);                                       88 % its stores, to end
+//!  6.4    73521    26  0.5 * x * (1.0 + tanh(inner))                                                  23 % a fixed latency
+//!  4.3    49037    32  let i = program_id(0) * BLOCK + arange(0, BLOCK);                              97 % shared memory or special units
+//!  1.5    17161    30  (the kernel's arguments)                                                       86 % the queue to shared memory and special units
+//!  0.6     7382    25  let inner = 0.7978845608028654 * (x + 0.044715 * x * x * x);                   20 % a fixed latency
+//! softmax  examples/10_profiling.rs:39: 1130818 samples
+//!    %  samples  line                                                                                               waits for
+//! 72.1   815837    43  let numerator = exp(row - max(row, axis = 0));                                               65 % global or local memory
+//! 19.8   224298    44  store(out + start + column, numerator / sum(numerator, axis = 0), mask = column < columns);  51 % its stores, to end
+//!  4.8    54344    40  let column = arange(0, BLOCK);                                                               96 % shared memory or special units
+//!  2.3    26362    42  let row = load(x + start + column, mask = column < columns, other = f32::NEG_INFINITY);      36 % the queue to shared memory and special units
+//!  0.7     8453    38  (the kernel's arguments)                                                                     88 % the queue to shared memory and special units
+//!  0.1     1524    41  let start = program_id(0) as i64 * columns as i64;                                           39 % a fixed latency
+//! ```
+//!
+//! A wait is counted where the value is needed, not where it is loaded. Lines of functions that were inlined are the
+//! function's own. [`Samples`](crate::profile::Samples) has all lines with all reasons, and as CSV.
+//!
+//! Both need CUPTI of CUDA 12.6 or later. It is found as for times; CUPTI looks for `libnvperf_host.so` itself, which lies
+//! beside it, so that `LD_LIBRARY_PATH` is to name their folder unless it is the toolkit's. Where the driver lets only
+//! administrators count (`RmProfilingAdminOnly` in `/proc/driver/nvidia/params`), both are errors that say so, as without CUPTI
+//! and on the CPU. Under Nsight Compute or another profiler CUPTI is taken: times are those by events then, and counters are
+//! that profiler's, which shows lines of a program that runs with `TILEWRIGHT_LINE_INFO=1` too.

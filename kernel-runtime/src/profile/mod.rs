@@ -22,11 +22,15 @@
 //! between events around each launch of a kernel of this library, which is about three microseconds more; the
 //! events keep launches from overlapping. On the CPU they are the host's. [`Profile::source`] says which.
 //!
-//! Counters and samples of where programs are need privileges that a program does not usually have (`RmProfilingAdminOnly`).
-//! Nsight Compute has them: run it with `TILEWRIGHT_LINE_INFO=1`, and it shows the lines of the kernel. Profilers that
-//! take ranges see one around each launch, named after its kernel, and those of [`range`].
+//! [`counters()`] says what the hardware did meanwhile, and [`samples`] which lines of the source programs were on, and what
+//! they waited for. Both need CUPTI of CUDA 12.6 or later, and privileges where the driver's `RmProfilingAdminOnly` is set;
+//! otherwise they are errors that say what is missing.
+//!
+//! Profilers that take ranges see one around each launch, named after its kernel, and those of [`range`].
 
+mod counters;
 mod cupti;
+mod lines;
 mod nvtx;
 pub(crate) mod observed;
 mod session;
@@ -41,6 +45,8 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::Instant;
 
+pub use counters::COUNTERS;
+pub use lines::{LineSamples, Samples};
 pub use table::Row;
 
 /// Which kernels ran, and how long.
@@ -56,6 +62,10 @@ pub struct Profile {
     pub kernels: Vec<KernelRun>,
     /// What [`range`] named, in the order in which it began.
     pub ranges: Vec<RangeRun>,
+    /// What was counted, by name.
+    pub counters: Vec<String>,
+    /// Where programs were, if samples were taken.
+    pub samples: Option<Samples>,
 }
 
 /// How kernels were timed.
@@ -65,6 +75,13 @@ pub enum Source {
     Cupti {
         /// The version of its interface.
         version: u32,
+    },
+    /// By CUPTI, which counts one kernel at a time: the hardware's own times, of a kernel that runs alone.
+    Counters {
+        /// The version of its interface.
+        version: u32,
+        /// How often each kernel ran, to be counted.
+        passes: usize,
     },
     /// By events around each launch.
     Events {
@@ -76,7 +93,7 @@ pub enum Source {
 }
 
 /// A kernel that has run once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct KernelRun {
     /// The kernel's name; of kernels of others, that of their entry.
     pub name: String,
@@ -92,6 +109,8 @@ pub struct KernelRun {
     pub grid: [u32; 3],
     /// What the hardware was given, if that is known.
     pub code: Option<CodeRun>,
+    /// The numbers of [`Profile::counters`]; empty if nothing was counted.
+    pub counters: Vec<f64>,
 }
 
 /// What the hardware is given for a kernel.
@@ -138,19 +157,82 @@ pub struct RangeRun {
 /// Those of the work, and of launches in it or before; [`Error::Unsupported`] inside another profile or a
 /// [`capture`](crate::Stream::capture).
 pub fn profile<R>(device: &Device, work: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
+    look(device, Looked::Times, work)
+}
+
+/// As [`profile`], and counts what the hardware does for each launch of a kernel of this library: [`COUNTERS`], or others by
+/// the names that Nsight Compute has for them.
+///
+/// Each kernel runs alone, and as often as it takes to count everything, which [`Source::Counters`] says; before each run
+/// CUPTI gives memory back what was in it, which takes as long as there is much. Caches keep what the run before has left in
+/// them, and clocks are not held. A kernel that waits for another one, or for the host, never ends when it runs alone.
+/// Launches that a graph replays are not counted.
+///
+/// # Errors
+///
+/// Those of [`profile`]; [`Error::Unsupported`] where nothing can be counted: on the CPU, without CUPTI of CUDA 12.6 or
+/// later, without the privileges, beside another profiler, and for a counter that the GPU does not have. Nothing has run
+/// then. CUPTI may also fail in a launch, which then gives that error.
+pub fn counters<R>(device: &Device, names: &[&str], work: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
+    look(device, Looked::Counters(names), work)
+}
+
+/// As [`profile`], and takes samples of which instructions programs are at, and what they wait for, which
+/// [`Profile::samples`] has by lines of the source.
+///
+/// Lines are known of code that was compiled with line information: `.line_info(true)`, or `TILEWRIGHT_LINE_INFO=1`. Other
+/// code has its samples without. A line in a `#[device]` function is the function's own. Kernels run as they do otherwise;
+/// their times are those between events, as CUPTI does not time kernels while it takes samples.
+///
+/// CUPTI begins anew for it, so that it knows all code that is loaded (`cuptiFinalize`): records that others in the process
+/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead.
+///
+/// # Errors
+///
+/// Those of [`profile`]; [`Error::Unsupported`] where no samples can be taken: on the CPU, without CUPTI of CUDA 12.6 or
+/// later, without the privileges, and beside another profiler. Nothing has run then.
+pub fn samples<R>(device: &Device, work: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
+    look(device, Looked::Samples, work)
+}
+
+/// What a profile looks at.
+#[derive(Clone, Copy)]
+enum Looked<'n> {
+    Times,
+    Counters(&'n [&'n str]),
+    Samples,
+}
+
+impl Looked<'_> {
+    /// What it is called in errors.
+    fn what(self) -> &'static str {
+        match self {
+            Looked::Times => "a profile",
+            Looked::Counters(_) => "a profile with counters",
+            Looked::Samples => "a profile with samples",
+        }
+    }
+}
+
+fn look<R>(device: &Device, look: Looked<'_>, work: impl FnOnce() -> Result<R>) -> Result<(R, Profile)> {
     capture::refuse("making a profile")?;
     device.synchronize()?;
-    let looking = observed::look_on(|| Session::begin(device))?;
+    let looking = observed::look_on(|| Session::begin(device, look))?;
     let session = looking.session.clone();
     let start = Instant::now();
     let result = work()?;
     device.synchronize()?;
     let wall_ns = start.elapsed().as_nanos() as u64;
     drop(looking);
+    let samples = session.samples()?;
     let (source, kernels, ranges) = session.finish()?;
+    let counters = match look {
+        Looked::Counters(names) => names.iter().map(|name| name.to_string()).collect(),
+        Looked::Times | Looked::Samples => Vec::new(),
+    };
     // The CPU is called what it is.
     let device = if device.is_cuda() { format!("{device}, {}", device.name()) } else { device.to_string() };
-    Ok((result, Profile { device, source, wall_ns, kernels, ranges }))
+    Ok((result, Profile { device, source, wall_ns, kernels, ranges, counters, samples }))
 }
 
 /// A range of the host, until it is dropped.

@@ -1,7 +1,8 @@
 //! Launches and code as those see them who look on: a profiler that takes ranges, and a profile of this program.
 
 use super::session::Session;
-use super::{Place, nvtx};
+use super::{CodeRun, Place, nvtx};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::watchers::{self, Watcher};
@@ -17,11 +18,24 @@ pub(crate) struct Launched {
     pub(crate) grid: [i64; 3],
 }
 
+/// Code that was loaded, as those want to know it who look on.
+pub(crate) trait Code: Send + Sync {
+    /// What the hardware is given for it.
+    fn run(&self) -> CodeRun;
+
+    /// Loads it once more, as it was loaded before, and drops that.
+    fn load_again(&self, device: &Device) -> Result<()>;
+
+    /// The file as rustc names it, and what stands in that line, by the name that code gives the file.
+    fn source_line(&self, file: &str, line: u32) -> Option<(&'static str, &'static str)>;
+}
+
 /// A kernel whose code was loaded.
 struct Loaded {
     entry: Box<str>,
     kernel: &'static str,
     place: Place,
+    code: Arc<dyn Code>,
 }
 
 /// Launches with those looking on who want to.
@@ -81,11 +95,8 @@ impl Drop for Looking {
 
 /// Remembers whose code has this entry: on a GPU, kernels are known by the names of their entries.
 #[cold]
-pub(crate) fn note_loaded(entry: &str, kernel: &'static str, place: Place) {
-    let mut loaded = lock(&LOADED);
-    if !loaded.iter().any(|known| *known.entry == *entry && known.place == place) {
-        loaded.push(Loaded { entry: entry.into(), kernel, place });
-    }
+pub(crate) fn note_loaded(entry: &str, kernel: &'static str, place: Place, code: Arc<dyn Code>) {
+    lock(&LOADED).push(Loaded { entry: entry.into(), kernel, place, code });
 }
 
 /// The kernel whose code has this entry, with its place; without, if several kernels have a name.
@@ -93,8 +104,26 @@ pub(super) fn kernel_of(entry: &str) -> Option<(&'static str, Option<Place>)> {
     let loaded = lock(&LOADED);
     let mut found = loaded.iter().filter(|known| *known.entry == *entry);
     let first = found.next()?;
-    let is_only = found.next().is_none();
+    let is_only = found.all(|other| other.place == first.place);
     Some((first.kernel, is_only.then_some(first.place)))
+}
+
+/// All code that has this entry.
+pub(super) fn code_of(entry: &str) -> Vec<Arc<dyn Code>> {
+    lock(&LOADED).iter().filter(|known| *known.entry == *entry).map(|known| known.code.clone()).collect()
+}
+
+/// The file as rustc names it, and what stands in that line of it, of code with that entry.
+pub(super) fn source_line(entry: &str, file: &str, line: u32) -> Option<(&'static str, &'static str)> {
+    code_of(entry).iter().find_map(|code| code.source_line(file, line))
+}
+
+/// What the hardware is given for a kernel, if only one variant of it was loaded.
+pub(super) fn run_of(kernel: &str, place: Place) -> Option<CodeRun> {
+    let loaded = lock(&LOADED);
+    let mut found = loaded.iter().filter(|known| known.kernel == kernel && known.place == place);
+    let first = found.next()?;
+    found.next().is_none().then(|| first.code.run())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

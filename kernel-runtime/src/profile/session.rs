@@ -1,15 +1,21 @@
 //! A profile that is being made: what it notes while the work runs, and the runs of kernels that follow from that.
 
-use super::cupti::{Collecting, Record};
+use super::cupti::activity::{Collecting, Record};
+use super::cupti::ranges::Counting;
+use super::cupti::sampling::Sampling;
 use super::observed::{self, Launched};
-use super::{KernelRun, RangeRun, Source};
+use super::{KernelRun, Looked, RangeRun, Samples, Source, counters};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::graph::capture;
 use crate::stream::Stream;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// Why a profile with samples has no times by CUPTI, which gives `CUPTI_ERROR_NOT_COMPATIBLE`.
+const SAMPLES: &str = "it takes samples";
 
 /// What is known while the work runs.
 pub(super) struct Session {
@@ -18,12 +24,16 @@ pub(super) struct Session {
     how: How,
     launches: Mutex<Vec<Noted>>,
     ranges: Mutex<Vec<RangeRun>>,
+    /// Samples that are being taken.
+    sampling: Mutex<Option<Sampling>>,
 }
 
 /// How kernels are timed.
 enum How {
     /// By CUPTI, which is to finish at the end.
     Cupti(Mutex<Option<Collecting>>),
+    /// By CUPTI, which counts one launch at a time.
+    Counters { counting: Mutex<Option<Counting>>, version: u32, passes: usize },
     /// By events around each launch, since this one.
     Events { base: Event, why: String },
     /// By the host's clock, as launches have run when they return.
@@ -40,20 +50,38 @@ struct Noted {
 enum Time {
     Events(Event, Event),
     Clock(Instant, Instant),
+    /// From when on, and what was counted, first of all nanoseconds.
+    Counted(Instant, Vec<f64>),
 }
 
 impl Session {
     /// Begins a profile of a device, which has nothing to do.
-    pub(super) fn begin(device: &Device) -> Result<Session> {
-        let how = match device.cuda_context() {
-            None => How::Clock,
-            Some(context) => match Collecting::begin(context.cu_ctx()) {
+    pub(super) fn begin(device: &Device, look: Looked<'_>) -> Result<Session> {
+        let refused = |why: String| Error::Unsupported { what: look.what().into(), reason: why.into() };
+        let no_gpu = || refused(format!("{device} has none: kernels run in an interpreter there"));
+        let mut sampling = None;
+        let how = match (device.cuda_context(), look) {
+            (None, Looked::Times) => How::Clock,
+            (None, Looked::Counters(_) | Looked::Samples) => return Err(no_gpu()),
+            (Some(context), Looked::Counters(names)) => {
+                device.default_stream().bind()?;
+                let counting = Counting::begin(context.cu_ctx(), context.ordinal(), &counters::with_time(names));
+                let counting = counting.map_err(refused)?;
+                let (version, passes) = (counting.version(), counting.passes());
+                How::Counters { counting: Mutex::new(Some(counting)), version, passes }
+            }
+            (Some(context), Looked::Samples) => {
+                device.default_stream().bind()?;
+                sampling = Some(Sampling::begin(context.cu_ctx()).map_err(refused)?);
+                How::Events { base: device.default_stream().record()?, why: SAMPLES.to_string() }
+            }
+            (Some(context), Looked::Times) => match Collecting::begin(context.cu_ctx()) {
                 Ok(collecting) => How::Cupti(Mutex::new(Some(collecting))),
                 Err(why) => How::Events { base: device.default_stream().record()?, why },
             },
         };
-        let (launches, ranges) = (Mutex::default(), Mutex::default());
-        Ok(Session { device: device.clone(), began: Instant::now(), how, launches, ranges })
+        let (launches, ranges, sampling) = (Mutex::default(), Mutex::default(), Mutex::new(sampling));
+        Ok(Session { device: device.clone(), began: Instant::now(), how, launches, ranges, sampling })
     }
 
     /// Notes a launch.
@@ -75,7 +103,11 @@ impl Session {
                 launch()?;
                 Time::Clock(start, Instant::now())
             }
-            How::Cupti(_) | How::Events { .. } | How::Clock => return launch(),
+            How::Counters { counting, .. } if is_ours => match self.count(&launched, counting, launch)? {
+                Some(time) => time,
+                None => return Ok(()),
+            },
+            How::Cupti(_) | How::Counters { .. } | How::Events { .. } | How::Clock => return launch(),
         };
         // Launches of no program do nothing.
         if !launched.grid.contains(&0) {
@@ -83,6 +115,50 @@ impl Session {
             lock(&self.launches).push(Noted { launched, stream, time });
         }
         Ok(())
+    }
+
+    /// Launches, and counts what the kernel does; nothing if it did not run.
+    fn count(
+        &self,
+        launched: &Launched,
+        counting: &Mutex<Option<Counting>>,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<Time>> {
+        let mut counting = lock(counting);
+        let Some(counting) = counting.as_mut() else { return launch().map(|()| None) };
+        // Kernels that run already are not to be counted.
+        self.device.default_stream().bind()?;
+        let start = Instant::now();
+        let (result, counted) = counting.count(launch);
+        result?;
+        let counted = counted.map_err(|why| Error::Unsupported {
+            what: format!("counting what kernel `{}` does", launched.kernel).into(),
+            reason: why.into(),
+        })?;
+        Ok(counted.map(|counted| Time::Counted(start, counted)))
+    }
+
+    /// The samples, if some were taken. The device has nothing more to do.
+    pub(super) fn samples(&self) -> Result<Option<Samples>> {
+        let Some(sampling) = lock(&self.sampling).take() else { return Ok(None) };
+        let refused = |why: String| Error::Unsupported { what: Looked::Samples.what().into(), reason: why.into() };
+        let (sampled, modules) = sampling.finish().map_err(refused)?;
+        if sampled.is_full {
+            log::warn!("samples are missing in the profile: the hardware had no room for more");
+        }
+        let sampled_code: BTreeSet<_> = sampled.instructions.keys().map(|at| (at.crc, &at.entry)).collect();
+        for (crc, entry) in sampled_code {
+            for code in observed::code_of(entry) {
+                if modules.has(crc) {
+                    break;
+                }
+                if let Err(why) = code.load_again(&self.device) {
+                    log::debug!("the lines of `{entry}` are not known: {why}");
+                }
+            }
+        }
+        let line = |crc, entry: &str, pc| modules.line(crc, entry, pc).map(|line| (line.file, line.line));
+        Ok(Some(Samples::of(sampled, line)))
     }
 
     /// Notes a range of the host.
@@ -105,6 +181,11 @@ impl Session {
                 }
                 None => (Source::Cupti { version: 0 }, Vec::new()),
             },
+            How::Counters { counting, version, passes } => {
+                let runs = self.runs(None)?;
+                *lock(counting) = None;
+                (Source::Counters { version: *version, passes: *passes }, runs)
+            }
             How::Events { base, why } => (Source::Events { why: why.clone() }, self.runs(Some(base))?),
             How::Clock => (Source::Clock, self.runs(None)?),
         };
@@ -119,6 +200,7 @@ impl Session {
 
     fn run_of_launch(&self, noted: Noted, base: Option<&Event>) -> Result<KernelRun> {
         let Noted { launched, stream, time } = noted;
+        let (place, mut code, mut counters) = (Some(launched.place), None, Vec::new());
         let (start_ns, end_ns) = match (time, base) {
             (Time::Events(start, end), Some(base)) => {
                 let ns = |event: &Event| base.elapsed_ms(event).map(|ms| (ms.max(0.0) * 1e6) as u64);
@@ -129,10 +211,16 @@ impl Session {
                 let ns = |at: Instant| at.saturating_duration_since(self.began).as_nanos() as u64;
                 (ns(start), ns(end))
             }
+            (Time::Counted(start, mut counted), _) => {
+                let start = start.saturating_duration_since(self.began).as_nanos() as u64;
+                let ns = if counted.is_empty() { 0.0 } else { counted.remove(0) };
+                code = observed::run_of(launched.kernel, launched.place);
+                counters = counted;
+                (start, start + ns.max(0.0) as u64)
+            }
         };
         let grid = launched.grid.map(|size| u32::try_from(size).unwrap_or(0));
-        let place = Some(launched.place);
-        Ok(KernelRun { name: launched.kernel.into(), place, start_ns, end_ns, stream, grid, code: None })
+        Ok(KernelRun { name: launched.kernel.into(), place, start_ns, end_ns, stream, grid, code, counters })
     }
 }
 
@@ -158,6 +246,7 @@ fn run_of_record(record: Record, began: u64) -> KernelRun {
         stream: record.stream,
         grid: record.grid,
         code: Some(code),
+        counters: Vec::new(),
     }
 }
 

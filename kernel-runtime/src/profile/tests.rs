@@ -1,12 +1,22 @@
 use super::*;
 use serde_json::Value;
+use std::sync::Arc;
 
 const PLACE: Place = Place { file: "src/add.rs", line: 7 };
 const CODE: CodeRun = CodeRun { threads: 128, registers: 40, shared_bytes: 1024, local_bytes: 0 };
 
 fn run(name: &str, stream: u32, start_ns: u64, end_ns: u64) -> KernelRun {
     let place = (name == "add").then_some(PLACE);
-    KernelRun { name: name.into(), place, start_ns, end_ns, stream, grid: [8, 2, 1], code: place.map(|_| CODE) }
+    KernelRun {
+        name: name.into(),
+        place,
+        start_ns,
+        end_ns,
+        stream,
+        grid: [8, 2, 1],
+        code: place.map(|_| CODE),
+        counters: vec![],
+    }
 }
 
 /// Two streams; in the first a kernel begins before the one before it has ended.
@@ -19,7 +29,7 @@ fn sample() -> Profile {
     ];
     let ranges = vec![RangeRun { name: "step".into(), thread: 1, start_ns: 500, end_ns: 9500 }];
     let source = Source::Cupti { version: 26 };
-    Profile { device: "cuda:0, GPU".into(), source, wall_ns: 10_000, kernels, ranges }
+    Profile { device: "cuda:0, GPU".into(), source, wall_ns: 10_000, kernels, ranges, counters: vec![], samples: None }
 }
 
 #[test]
@@ -101,15 +111,117 @@ fn what_cannot_be_written_is_an_error() {
     assert!(error.contains("/no/such/folder/trace.json"), "{error}");
 }
 
+/// Code that was never loaded.
+struct Never(CodeRun);
+
+impl observed::Code for Never {
+    fn run(&self) -> CodeRun {
+        self.0
+    }
+
+    fn load_again(&self, _: &Device) -> Result<()> {
+        Ok(())
+    }
+
+    fn source_line(&self, file: &str, line: u32) -> Option<(&'static str, &'static str)> {
+        (file == "/work/src/add.rs").then_some((PLACE.file, if line == 9 { "let sum = a + b;" } else { "" }))
+    }
+}
+
+fn note(entry: &str, kernel: &'static str, place: Place, code: CodeRun) {
+    observed::note_loaded(entry, kernel, place, Arc::new(Never(code)));
+}
+
 /// The name of an entry says which kernel it is, unless several kernels have it.
 #[test]
 fn entries_are_known_by_what_was_loaded() {
     let other = Place { line: 9, ..PLACE };
-    observed::note_loaded("tests_once", "once", PLACE);
-    observed::note_loaded("tests_once", "once", PLACE);
-    observed::note_loaded("tests_twice", "twice", PLACE);
-    observed::note_loaded("tests_twice", "twice", other);
+    note("tests_once", "once", PLACE, CODE);
+    note("tests_once", "once", PLACE, CODE);
+    note("tests_twice", "twice", PLACE, CODE);
+    note("tests_twice", "twice", other, CODE);
     assert_eq!(observed::kernel_of("tests_once"), Some(("once", Some(PLACE))));
     assert_eq!(observed::kernel_of("tests_twice"), Some(("twice", None)));
     assert_eq!(observed::kernel_of("tests_never"), None);
+}
+
+/// What is launched is one of the variants that were loaded: which one is known if there is one.
+#[test]
+fn what_hardware_is_given_is_known_of_kernels_with_one_variant() {
+    note("tests_single", "single", PLACE, CODE);
+    note("tests_double", "double", PLACE, CODE);
+    note("tests_double", "double", PLACE, CodeRun { registers: 80, ..CODE });
+    assert_eq!(observed::run_of("single", PLACE), Some(CODE));
+    assert_eq!(observed::run_of("double", PLACE), None);
+    assert_eq!(observed::run_of("none", PLACE), None);
+}
+
+/// Code gives files names that tools find; a profile has rustc's, and what stands in the line.
+#[test]
+fn lines_are_shown_as_the_source_has_them() {
+    note("tests_sampled", "sampled", PLACE, CODE);
+    let at = |pc| cupti::sampling::Instruction { crc: 1, entry: "tests_sampled".into(), pc };
+    let stalls = || [("wait".to_string(), 3)].into_iter().collect();
+    let sampled = cupti::sampling::Sampled {
+        instructions: [(at(0), stalls()), (at(16), stalls())].into_iter().collect(),
+        ..cupti::sampling::Sampled::default()
+    };
+    let line =
+        |_, _: &str, pc| Some(if pc == 0 { ("/work/src/add.rs".to_string(), 9) } else { ("/other.rs".into(), 2) });
+    let samples = Samples::of(sampled, line);
+    let found: Vec<_> = samples.lines.iter().map(|at| (at.file.as_str(), at.line, at.text.as_str())).collect();
+    assert_eq!(found, [("/other.rs", 2, ""), ("src/add.rs", 9, "let sum = a + b;")]);
+    assert!(samples.lines.iter().all(|at| at.kernel == "sampled" && at.place == Some(PLACE)));
+    let mut profile = sample();
+    profile.samples = Some(samples);
+    let text = profile.to_string();
+    assert!(text.contains("\nwhere programs were, by 6 samples\nsampled  src/add.rs:7: 6 samples\n"), "{text}");
+    let trace: Value = serde_json::from_str(&profile.trace()).unwrap();
+    let lines = trace["otherData"]["samples"].as_array().unwrap();
+    assert_eq!((&lines[1]["line"], &lines[1]["stalls"]["wait"]), (&9.into(), &3.into()));
+}
+
+/// Two launches of one kernel with two counters, and one that was not counted.
+fn counted() -> Profile {
+    let mut profile = sample();
+    profile.source = Source::Counters { version: 24, passes: 7 };
+    profile.counters = ["fbpa__dram_read_bytes.sum", "other.sum"].map(String::from).to_vec();
+    for (run, read) in profile.kernels.iter_mut().filter(|run| run.place.is_some()).zip([2e6, 4e6, 3e6]) {
+        run.counters = vec![read, 7.0];
+    }
+    profile
+}
+
+#[test]
+fn tables_show_medians_of_counters() {
+    let text = counted().to_string();
+    assert!(text.contains("counters by CUPTI (API 24): kernels ran alone, 7 times each"), "{text}");
+    let expected = "
+kernel             read MB  other.sum
+other, \"kernel\"
+add  src/add.rs:7     3.00          7
+";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn counters_are_in_lines_of_csv_and_in_traces() {
+    let csv = counted().csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].ends_with(",local_bytes,fbpa__dram_read_bytes.sum,other.sum"), "{csv}");
+    assert!(lines[1].ends_with(",1024,0,2000000,7") && lines[2].ends_with(",,,,,,"), "{csv}");
+    let trace: Value = serde_json::from_str(&counted().trace()).unwrap();
+    let add = trace["traceEvents"].as_array().unwrap().iter().find(|event| event["name"] == "add").unwrap();
+    assert_eq!(add["args"]["fbpa__dram_read_bytes.sum"].as_f64(), Some(2e6));
+}
+
+/// Nothing runs where nothing can be counted or sampled, and the next profile can be made.
+#[test]
+fn what_cannot_be_counted_is_an_error() {
+    let device = Device::cpu();
+    let never = || -> Result<()> { panic!("nothing runs") };
+    let error = counters(&device, COUNTERS, never).unwrap_err().to_string();
+    assert!(error.contains("a profile with counters") && error.contains("interpreter"), "{error}");
+    let error = samples(&device, never).unwrap_err().to_string();
+    assert!(error.contains("a profile with samples") && error.contains("interpreter"), "{error}");
 }

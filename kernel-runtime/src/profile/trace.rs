@@ -1,6 +1,6 @@
 //! A profile as a trace, in the format of Chrome's viewer, which Perfetto opens too.
 
-use super::{KernelRun, Profile, RangeRun, Source};
+use super::{KernelRun, LineSamples, Profile, RangeRun, Source};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,10 +44,12 @@ impl Lanes {
 
 impl Profile {
     /// The profile as JSON, for [Perfetto](https://ui.perfetto.dev) or `chrome://tracing`: a row for each stream with its
-    /// kernels, of which each says where it stands in the source, and one for each thread with its ranges.
+    /// kernels, of which each says where it stands in the source and what was counted, and one for each thread with its
+    /// ranges. Samples are in `otherData`, which viewers show as information about the trace.
     pub fn trace(&self) -> String {
         let mut lanes = Lanes::default();
-        let mut events: Vec<Value> = self.kernels.iter().map(|run| kernel_event(run, lanes.row(run))).collect();
+        let event = |run| self.kernel_event(run, lanes.row(run));
+        let mut events: Vec<Value> = self.kernels.iter().map(event).collect();
         events.extend(self.ranges.iter().map(range_event));
         events.push(name_event("process_name", DEVICE, 0, &self.device));
         for (&(stream, lane), &row) in &lanes.numbers {
@@ -58,39 +60,49 @@ impl Profile {
         let source = match &self.source {
             Source::Cupti { .. } => "cupti",
             Source::Events { .. } => "events",
+            Source::Counters { .. } => "counters",
             Source::Clock => "clock",
         };
-        let trace = json!({
-            "traceEvents": events,
-            "displayTimeUnit": "ns",
-            "otherData": { "device": self.device, "times": source },
-        });
+        let mut other = json!({ "device": self.device, "times": source });
+        if let Some(samples) = &self.samples {
+            other["samples"] = samples.lines.iter().map(line_value).collect();
+        }
+        let trace = json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": other });
         trace.to_string()
     }
+
+    fn kernel_event(&self, run: &KernelRun, row: u64) -> Value {
+        let mut args = Map::new();
+        if let Some(place) = run.place {
+            args.insert("file".into(), place.file.into());
+            args.insert("line".into(), place.line.into());
+        }
+        args.insert("grid".into(), json!(run.grid));
+        if let Some(code) = run.code {
+            args.insert("threads".into(), code.threads.into());
+            args.insert("registers".into(), code.registers.into());
+            args.insert("shared bytes".into(), code.shared_bytes.into());
+            args.insert("local bytes".into(), code.local_bytes.into());
+        }
+        args.extend(self.counters.iter().cloned().zip(run.counters.iter().map(|value| json!(value))));
+        json!({
+            "name": run.name, "cat": "kernel", "ph": "X", "pid": DEVICE, "tid": row,
+            "ts": us(run.start_ns), "dur": us(run.ns()), "args": args,
+        })
+    }
+}
+
+fn line_value(line: &LineSamples) -> Value {
+    let stalls: Map<String, Value> = line.stalls.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+    json!({
+        "kernel": line.kernel, "file": line.file, "line": line.line, "text": line.text,
+        "samples": line.samples, "stalls": stalls,
+    })
 }
 
 /// Microseconds, which is what the format counts in.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
-}
-
-fn kernel_event(run: &KernelRun, row: u64) -> Value {
-    let mut args = Map::new();
-    if let Some(place) = run.place {
-        args.insert("file".into(), place.file.into());
-        args.insert("line".into(), place.line.into());
-    }
-    args.insert("grid".into(), json!(run.grid));
-    if let Some(code) = run.code {
-        args.insert("threads".into(), code.threads.into());
-        args.insert("registers".into(), code.registers.into());
-        args.insert("shared bytes".into(), code.shared_bytes.into());
-        args.insert("local bytes".into(), code.local_bytes.into());
-    }
-    json!({
-        "name": run.name, "cat": "kernel", "ph": "X", "pid": DEVICE, "tid": row,
-        "ts": us(run.start_ns), "dur": us(run.ns()), "args": args,
-    })
 }
 
 fn range_event(range: &RangeRun) -> Value {

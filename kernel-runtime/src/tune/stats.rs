@@ -18,10 +18,20 @@ pub fn quantile(values: &mut [f64], at: f64) -> f64 {
 /// Whether `a` is faster than `b` beyond noise, of paired runs: it wins so many rounds that chance alone would do so in less
 /// than one of forty cases (two standard deviations of fair coins), and the median round is faster by half a percent.
 pub fn is_faster(a: &[f64], b: &[f64]) -> bool {
+    is_fastest_faster(a, 1, b)
+}
+
+/// As [`is_faster`], where `a` is the fastest of so many, one of which is the luckiest: chance alone would let any of them win
+/// in less than one of forty cases. (The tail of the normal distribution beyond the root of `z² + 2 ln n` is less than one
+/// `n`-th of that beyond `z`.)
+pub fn is_fastest_faster(a: &[f64], of: usize, b: &[f64]) -> bool {
     const WORTH_IT: f64 = 0.995;
+    /// Standard deviations.
+    const BEYOND_CHANCE: f64 = 2.0;
     let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
     let (wins, rounds) = (ratios.iter().filter(|ratio| **ratio < 1.0).count() as f64, ratios.len() as f64);
-    wins >= rounds / 2.0 + rounds.sqrt() && median(&mut ratios) < WORTH_IT
+    let beyond = (BEYOND_CHANCE.powi(2) + 2.0 * (of.max(1) as f64).ln()).sqrt();
+    wins >= rounds / 2.0 + beyond * rounds.sqrt() / 2.0 && median(&mut ratios) < WORTH_IT
 }
 
 #[cfg(test)]
@@ -34,6 +44,16 @@ mod tests {
         assert_eq!((median(&mut values), quantile(&mut values, 0.0), quantile(&mut values, 1.0)), (2.5, 1.0, 4.0));
         assert_eq!(quantile(&mut values, 0.2), 1.6);
         assert!(median(&mut []).is_nan());
+    }
+
+    #[test]
+    fn the_luckiest_of_many_must_win_more_often() {
+        let (slow, mut fast) = ([1.0; 31], [0.99; 31]);
+        // 15.5 + 2 * 5.57 / 2 = 21.07 wins of 31 for one, and 23.45 for one of eight.
+        fast[..9].fill(1.01);
+        assert!(is_faster(&fast, &slow) && !is_fastest_faster(&fast, 8, &slow));
+        fast[..2].fill(0.99);
+        assert!(is_fastest_faster(&fast, 8, &slow), "24 wins");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::progress::{Observe, Progress, Silent};
 use super::search::Search;
 use super::settings::Settings;
-use super::stats::{is_faster, median};
+use super::stats::{is_faster, is_fastest_faster, median};
 use crate::error::{Error, Result};
 use crate::launch::{Config, Constexprs};
 use std::collections::{BTreeMap, VecDeque};
@@ -332,7 +332,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         let start = self.start.and_then(|start| all.iter().position(|one| one.config == start));
         if let Some(start) = start
             && start > 0
-            && !is_faster(&all[0].rounds, &all[start].rounds)
+            && !is_fastest_faster(&all[0].rounds, all.len() - 1, &all[start].rounds)
         {
             let start = all.remove(start);
             all.insert(0, start);
@@ -393,8 +393,8 @@ const FIRST: usize = 8;
 /// Seeds from other subjects.
 const FROM_LOG: usize = 4;
 
-/// Rounds of the final that no budget cuts.
-const LEAST_ROUNDS: usize = 5;
+/// Rounds of the final that no budget cuts: as many as can tell a winner of eight from chance.
+const LEAST_ROUNDS: usize = 9;
 
 /// Reasons in an error.
 const SHOWN: usize = 3;

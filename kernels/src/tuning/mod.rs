@@ -44,7 +44,8 @@ use std::time::Duration;
 use tilewright::launch::{self, Placement};
 use tilewright::tune::{self, Ended, Observe, Outcome, Stop, Tuner};
 use tilewright::{Error, Result, Target};
-use visit::{Tunable, Visit};
+pub(crate) use visit::Tunable;
+use visit::Visit;
 
 /// What a function asked of its context: how a kernel shall run.
 #[derive(Debug, Clone, PartialEq)]

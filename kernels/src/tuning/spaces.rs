@@ -117,6 +117,27 @@ impl Tunable for general::ConvConfig {
     }
 }
 
+impl Tunable for general::ConvWeightConfig {
+    fn space(asked: &Asked) -> Space<Self> {
+        let space = space!(general::ConvWeightConfig {
+            block_m: blocks(16, 128, size(asked, 1)),
+            block_n: blocks(16, 128, size(asked, 2)),
+            block_k: blocks(16, 128, size(asked, 0)),
+            num_warps: [4, 8],
+            num_stages: [1, 2, 3, 4, 5],
+            programs: [132, 264, 528, 1056],
+        });
+        space.where_(|c| fits(c.block_m * c.block_n, c.num_warps))
+    }
+}
+
+impl Tunable for general::SortDigitsConfig {
+    fn space(_: &Asked) -> Space<Self> {
+        let space = space!(general::SortDigitsConfig { block: powers(256, 1 << 13), num_warps: powers(1, 16) });
+        space.where_(|c| fits(c.block, c.num_warps) && c.block >= 32 * c.num_warps)
+    }
+}
+
 impl Tunable for attention::ForwardConfig {
     fn space(asked: &Asked) -> Space<Self> {
         space!(attention::ForwardConfig {

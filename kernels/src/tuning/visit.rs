@@ -6,8 +6,8 @@ use crate::{attention, general, products, rows};
 use tilewright::tune::Space;
 use tilewright::{Error, Result};
 
-/// A configuration with a space of others.
-pub(super) trait Tunable: Config {
+/// A configuration with a space of others, as all have that the library asks for.
+pub(crate) trait Tunable: Config {
     /// What may be tried in place of what was asked.
     fn space(asked: &Asked) -> Space<Self>;
 }
@@ -46,6 +46,8 @@ kernels! {
     products::grouped::GroupedConfig,
     products::quantised::QuantisedConfig,
     general::ConvConfig,
+    general::ConvWeightConfig,
+    general::SortDigitsConfig,
     attention::ForwardConfig,
     attention::BackwardConfig,
     attention::DecodeConfig,

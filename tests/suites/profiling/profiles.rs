@@ -21,7 +21,7 @@ fn negate<const BLOCK: usize>(out: PtrMut<f32>) {
 }
 
 /// There is one profile at a time in a process.
-fn turn() -> std::sync::MutexGuard<'static, ()> {
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

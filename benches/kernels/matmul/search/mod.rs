@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p tilewright-bench --bench matmul -- --search record --file all.csv --seconds 600   # every configuration
-//! cargo bench -p tilewright-bench --bench matmul -- --search replay --file all.csv --seeds 32      # no GPU: from the file
+//! cargo bench -p tilewright-bench --bench matmul -- --search replay --file all.csv --seeds 32      # no GPU: from the file; --patience 48
 //! cargo bench -p tilewright-bench --bench matmul -- --search run --file all.csv --budget 60        # the tuner itself
 //! ```
 //! `record` measures every configuration that pruning leaves, in an order that chance gives, so that a file that time cut short

@@ -74,6 +74,8 @@ struct Reached {
 fn once(plan: &Plan<PersistentConsts>, all: &All, sizes: Sizes, seed: u64) -> Result<Reached, Failure> {
     let mut settings = Settings::default();
     (settings.seed, settings.ahead) = (seed, CORES);
+    settings.patience =
+        report::argument("--patience").and_then(|trials| trials.parse().ok()).unwrap_or(settings.patience);
     let mut measure = Recorded { all, sizes, now: plan.time / 4, turn: seed as usize };
     let words = ["persistent", "", "", "", "f16"].map(str::to_string);
     let [kernel, code, version, device, dtype] = words;

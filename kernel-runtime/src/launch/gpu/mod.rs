@@ -7,6 +7,7 @@
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
 //! | `machine` | machine code: where it comes from, and where it goes |
+//! | `observed` | loaded code as profiles know it |
 //! | `caches` | both, by what launches ask for |
 //! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
@@ -22,6 +23,7 @@ mod inspect;
 pub(crate) mod machine;
 mod memo;
 mod module;
+mod observed;
 mod plan;
 pub(crate) mod stored;
 mod submit;
@@ -41,7 +43,6 @@ use crate::device::Device;
 use crate::driver::CaptureMode;
 use crate::error::{Error, Result};
 use crate::graph::capture;
-use crate::profile::observed;
 use caches::Ready;
 use cudarc::driver::CudaContext;
 use kernel_core::backend::{Checks, LaunchConditions, Timings};
@@ -184,7 +185,7 @@ fn make_ready(
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel.definition(), device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
-        observed::note_loaded(&variant.artifact.code.entry, kernel.name(), kernel.place());
+        observed::note(kernel, variant, &loaded);
         Ok(Ready { plan: Plan::new(variant, &loaded), memo: Memo::default(), variant, loaded })
     })
 }

@@ -108,13 +108,18 @@ impl Variant {
         if let Some(found) = loaded.iter().find(|loaded| loaded.is_in(ctx)) {
             return Ok(found.clone());
         }
-        let shelf = stored::machines(device, self.is_stored);
-        let own = self.machine.get().filter(|own| shelf.is_for(own));
-        let new = module::load(kernel, &self.artifact.code, own, &shelf, (device, ctx));
+        let new = self.load_anew(kernel, device, ctx);
         self.wait_until_kept();
         let new = Arc::new(new?);
         loaded.push(new.clone());
         Ok(new)
+    }
+
+    /// The variant in a context, loaded for the caller alone.
+    pub(super) fn load_anew(&self, kernel: &Definition, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
+        let shelf = stored::machines(device, self.is_stored);
+        let own = self.machine.get().filter(|own| shelf.is_for(own));
+        module::load(kernel, &self.artifact.code, own, &shelf, (device, ctx))
     }
 }
 

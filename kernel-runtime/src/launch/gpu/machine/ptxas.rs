@@ -84,7 +84,7 @@ impl Ptxas {
     }
 
     /// Machine code of PTX, and what was said.
-    fn assemble_text(&self, ptx: &str, gpu: &str) -> Result<(Vec<u8>, String)> {
+    pub(crate) fn assemble_text(&self, ptx: &str, gpu: &str) -> Result<(Vec<u8>, String)> {
         let refuse = |reason: String| Error::Unsupported {
             what: format!("making machine code for {gpu} with {}", self.path.display()).into(),
             reason: reason.into(),

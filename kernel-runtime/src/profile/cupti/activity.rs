@@ -1,26 +1,19 @@
-//! Times of kernels by CUPTI, NVIDIA's library for profilers, where it is installed.
+//! Times of kernels.
 //!
-//! CUPTI is loaded when a profile begins, so that nobody needs it. Of its records only fields are read whose places have
-//! been the same since CUDA 9: `CUpti_ActivityKernel4`, the beginning of each version after it (5 to 13, as of CUDA
-//! 13.4). Versions before are refused.
+//! Of CUPTI's records only fields are read whose places have been the same since CUDA 9: `CUpti_ActivityKernel4`, the
+//! beginning of each version after it (5 to 13, as of CUDA 13.4). Versions before are refused.
 
-use super::explained;
+use super::{Cupti, functions};
 use cudarc::driver::sys::CUcontext;
-use libloading::Library;
 use std::alloc::Layout;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What the system may know CUPTI by, and where a toolkit installs it.
-const NAMES: [&str; 4] =
-    ["libcupti.so", "libcupti.so.13", "libcupti.so.12", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so"];
 /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`: times of kernels, which still overlap.
 const CONCURRENT_KERNEL: c_int = 10;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 const FLUSH_FORCED: u32 = 1;
-/// The API version of CUDA 9.0, the first with this layout of records.
-const OLDEST: u32 = 10;
 /// What CUPTI is given to write records into at a time, about 40,000 of them.
 const BUFFER: Layout = match Layout::from_size_align(8 << 20, 8) {
     Ok(layout) => layout,
@@ -53,20 +46,20 @@ struct RawKernel {
 
 /// A kernel that has run.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(in crate::profile) struct Record {
     /// The name of its entry.
-    pub(super) entry: String,
+    pub(in crate::profile) entry: String,
     /// In nanoseconds of CUPTI's clock.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(in crate::profile) start: u64,
+    pub(in crate::profile) end: u64,
     context: u32,
-    pub(super) stream: u32,
-    pub(super) grid: [u32; 3],
+    pub(in crate::profile) stream: u32,
+    pub(in crate::profile) grid: [u32; 3],
     /// Threads per program.
-    pub(super) threads: u32,
-    pub(super) registers: u32,
-    pub(super) shared_bytes: u32,
-    pub(super) local_bytes: u32,
+    pub(in crate::profile) threads: u32,
+    pub(in crate::profile) registers: u32,
+    pub(in crate::profile) shared_bytes: u32,
+    pub(in crate::profile) local_bytes: u32,
 }
 
 /// What has been collected since it was last taken. CUPTI has one such collection for the process.
@@ -75,36 +68,10 @@ static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Records that CUPTI had no memory for since then.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-macro_rules! functions {
-    ($($field:ident = $name:ident($($ty:ty),*);)*) => {
-        /// The functions of CUPTI that are called.
-        pub(super) struct Cupti {
-            $($field: unsafe extern "C" fn($($ty),*) -> c_int,)*
-            version: u32,
-        }
-
-        impl Cupti {
-            /// # Safety
-            /// The library is CUPTI, and stays loaded.
-            unsafe fn of(library: &Library) -> Result<Cupti, String> {
-                // SAFETY: CUPTI's functions of these names have these types.
-                unsafe {
-                    Ok(Cupti {
-                        $($field: *library.get(concat!(stringify!($name), "\0").as_bytes())
-                            .map_err(|error| explained(&error))?,)*
-                        version: 0,
-                    })
-                }
-            }
-        }
-    };
-}
-
 functions! {
-    get_version = cuptiGetVersion(*mut u32);
+    struct Functions;
     get_timestamp = cuptiGetTimestamp(*mut u64);
     get_context_id = cuptiGetContextId(CUcontext, *mut u32);
-    get_result_string = cuptiGetResultString(c_int, *mut *const c_char);
     register_callbacks = cuptiActivityRegisterCallbacks(Requested, Completed);
     enable = cuptiActivityEnable(c_int);
     disable = cuptiActivityDisable(c_int);
@@ -116,46 +83,40 @@ functions! {
 type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Completed = extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 
-/// CUPTI, or why there is none.
-fn loaded() -> &'static Result<Cupti, String> {
-    static LOADED: OnceLock<Result<Cupti, String>> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let mut first = None;
-        for name in NAMES {
-            match load(name) {
-                Ok(cupti) => return Ok(cupti),
-                Err(why) => drop(first.get_or_insert(why)),
-            }
-        }
-        Err(first.unwrap_or_default())
-    })
+/// Whether CUPTI knows the callbacks.
+static KNOWS_CALLBACKS: AtomicBool = AtomicBool::new(false);
+
+/// CUPTI has forgotten everything.
+pub(super) fn was_detached() {
+    KNOWS_CALLBACKS.store(false, Ordering::Relaxed);
 }
 
-fn load(path: &str) -> Result<Cupti, String> {
-    // SAFETY: it is the library of that name, which the user has installed.
-    let library = unsafe { Library::new(path) }.map_err(|error| explained(&error))?;
-    // SAFETY: that it has all these functions says that it is CUPTI; it is never unloaded.
-    let mut cupti = unsafe { Cupti::of(&library) }?;
-    std::mem::forget(library);
-    let mut version = 0;
-    // SAFETY: the place is writable.
-    unsafe { (cupti.get_version)(&mut version) };
-    if version < OLDEST {
-        return Err(format!("{path} is of API version {version}, older than CUDA 9"));
+/// CUPTI, or why there is none.
+fn ready() -> Result<(&'static Cupti, &'static Functions), String> {
+    static READY: OnceLock<Result<Functions, String>> = OnceLock::new();
+    let cupti = super::loaded()?;
+    let functions = READY.get_or_init(|| Functions::of(cupti));
+    Ok((cupti, functions.as_ref().map_err(Clone::clone)?))
+}
+
+/// Tells CUPTI the callbacks, if it does not know them.
+fn register(cupti: &Cupti, functions: &Functions) -> Result<(), String> {
+    if !KNOWS_CALLBACKS.load(Ordering::Relaxed) {
+        // SAFETY: the callbacks keep CUPTI's rules, and live as long as the program.
+        let status = unsafe { (functions.register_callbacks)(requested, completed) };
+        cupti.check("cuptiActivityRegisterCallbacks", status)?;
+        KNOWS_CALLBACKS.store(true, Ordering::Relaxed);
     }
-    cupti.version = version;
-    // SAFETY: the callbacks keep CUPTI's rules, and live as long as the program.
-    let status = unsafe { (cupti.register_callbacks)(requested, completed) };
-    cupti.check("cuptiActivityRegisterCallbacks", status)?;
-    Ok(cupti)
+    Ok(())
 }
 
 /// Kernels are being collected.
-pub(super) struct Collecting {
+pub(in crate::profile) struct Collecting {
     cupti: &'static Cupti,
+    functions: &'static Functions,
     context: u32,
     /// The clock when it began.
-    pub(super) began: u64,
+    pub(in crate::profile) began: u64,
 }
 
 impl Collecting {
@@ -163,29 +124,30 @@ impl Collecting {
     ///
     /// # Errors
     /// Why that cannot be.
-    pub(super) fn begin(context: CUcontext) -> Result<Collecting, String> {
-        let cupti = loaded().as_ref().map_err(Clone::clone)?;
+    pub(in crate::profile) fn begin(context: CUcontext) -> Result<Collecting, String> {
+        let (cupti, functions) = ready()?;
+        register(cupti, functions)?;
         let (mut id, mut began) = (0, 0);
         // SAFETY: the context is alive; the places are writable.
         unsafe {
-            cupti.check("cuptiActivityEnable", (cupti.enable)(CONCURRENT_KERNEL))?;
-            cupti.check("cuptiGetContextId", (cupti.get_context_id)(context, &mut id))?;
-            cupti.check("cuptiGetTimestamp", (cupti.get_timestamp)(&mut began))?;
+            cupti.check("cuptiActivityEnable", (functions.enable)(CONCURRENT_KERNEL))?;
+            cupti.check("cuptiGetContextId", (functions.get_context_id)(context, &mut id))?;
+            cupti.check("cuptiGetTimestamp", (functions.get_timestamp)(&mut began))?;
         }
         lock().clear();
         DROPPED.store(0, Ordering::Relaxed);
-        Ok(Collecting { cupti, context: id, began })
+        Ok(Collecting { cupti, functions, context: id, began })
     }
 
     /// What to call CUPTI.
-    pub(super) fn version(&self) -> u32 {
-        self.cupti.version
+    pub(in crate::profile) fn version(&self) -> u32 {
+        self.cupti.version()
     }
 
     /// The kernels of the context, in the order in which they began. The device has nothing more to do.
-    pub(super) fn finish(self) -> Vec<Record> {
+    pub(in crate::profile) fn finish(self) -> Vec<Record> {
         // SAFETY: it takes no pointer.
-        let status = unsafe { (self.cupti.flush_all)(FLUSH_FORCED) };
+        let status = unsafe { (self.functions.flush_all)(FLUSH_FORCED) };
         if let Err(why) = self.cupti.check("cuptiActivityFlushAll", status) {
             log::warn!("kernels may be missing in the profile: {why}");
         }
@@ -203,24 +165,7 @@ impl Collecting {
 impl Drop for Collecting {
     fn drop(&mut self) {
         // SAFETY: it takes no pointer. A failure means that nothing was enabled.
-        let _ = unsafe { (self.cupti.disable)(CONCURRENT_KERNEL) };
-    }
-}
-
-impl Cupti {
-    fn check(&self, call: &str, status: c_int) -> Result<(), String> {
-        if status == 0 {
-            return Ok(());
-        }
-        let mut text = std::ptr::null();
-        // SAFETY: the place is writable; the text is CUPTI's own and constant.
-        let text = unsafe {
-            match (self.get_result_string)(status, &mut text) {
-                0 if !text.is_null() => CStr::from_ptr(text).to_string_lossy(),
-                _ => "an error without a name".into(),
-            }
-        };
-        Err(format!("{call}: {text} ({status})"))
+        let _ = unsafe { (self.functions.disable)(CONCURRENT_KERNEL) };
     }
 }
 
@@ -244,16 +189,16 @@ extern "C" fn completed(context: CUcontext, stream: u32, buffer: *mut u8, _: usi
     if buffer.is_null() {
         return;
     }
-    if let Ok(cupti) = loaded() {
+    if let Ok((_, functions)) = ready() {
         let mut dropped = 0;
         // SAFETY: the context and the stream are CUPTI's own; the place is writable.
-        if unsafe { (cupti.get_num_dropped_records)(context, stream, &mut dropped) } == 0 {
+        if unsafe { (functions.get_num_dropped_records)(context, stream, &mut dropped) } == 0 {
             DROPPED.fetch_add(dropped, Ordering::Relaxed);
         }
         let mut records = lock();
         let mut next: *mut RawKernel = std::ptr::null_mut();
         // SAFETY: the buffer has so many valid bytes; what CUPTI points at lies inside, until it is freed below.
-        while unsafe { (cupti.get_next_record)(buffer, valid, &mut next) } == 0 && !next.is_null() {
+        while unsafe { (functions.get_next_record)(buffer, valid, &mut next) } == 0 && !next.is_null() {
             // SAFETY: each record begins with its kind; only kernels are collected, whose records begin like this.
             unsafe {
                 if (&raw const (*next).kind).read_unaligned() == CONCURRENT_KERNEL {
