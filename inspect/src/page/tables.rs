@@ -108,7 +108,7 @@ pub(super) fn accesses(look: &Look) -> String {
         let why = access.narrow.map_or_else(String::new, |why| format!("not 16 bytes at once: {why}"));
         let masked = if access.masked { "masked" } else { "" };
         let layout = access.layout.map_or_else(String::new, |layout| format!("#{}", layout.index()));
-        let checked = access.class.map_or("", |class| class.name());
+        let checked = access.class.map_or_else(String::new, |class| report.kept_inside(class));
         [
             report.files.place(access.span),
             format!("{} `{param}`{}", access.kind, times(count)),
@@ -116,7 +116,7 @@ pub(super) fn accesses(look: &Look) -> String {
             by.to_string(),
             layout,
             masked.to_string(),
-            checked.to_string(),
+            checked,
             why,
         ]
         .iter()

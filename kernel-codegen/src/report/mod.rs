@@ -201,6 +201,12 @@ impl Report {
         self.files.place(span)
     }
 
+    /// How an access is kept inside its buffer, in words.
+    pub fn kept_inside(&self, class: Class) -> String {
+        let name = |param: ParamId| self.params.get(param.index()).map_or("?", String::as_str).to_string();
+        class.words(&name, &|span| self.place(span))
+    }
+
     fn write_resources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = |programs: u32| format!("for room for {programs} program{}", if programs == 1 { "" } else { "s" });
         match &self.usage {
@@ -256,8 +262,7 @@ impl Report {
             write!(f, ", masked")?;
         }
         if let Some(class) = access.class {
-            let name = |param: ParamId| self.params.get(param.index()).map_or("?", String::as_str).to_string();
-            write!(f, ", {}", class.words(&name, &|span| self.place(span)))?;
+            write!(f, ", {}", self.kept_inside(class))?;
         }
         match access.layout {
             Some(layout) => writeln!(f, ", layout #{}", layout.index()),
