@@ -101,7 +101,7 @@ fn an_add_reads_its_inputs_from_memory_once() {
     assert_eq!(counter(&profile, "add", TENSOR), 0.0);
     assert_eq!(profile.kernels.len(), 3, "each launch once");
     assert_eq!(out.to_vec().expect("it was computed"), vec![3.0; n]);
-    // Three bytes of four nanoseconds at most: it cannot be faster than memory is, nor ten times slower.
+    // Two reads and a write: neither faster than memory can be, nor thirty times slower.
     let seconds = profile.rows()[0].median_ns() as f64 / 1e9;
     let rate = (3 * n * 4) as f64 / seconds;
     assert!((1e11..1e13).contains(&rate), "{rate} bytes a second");
