@@ -12,6 +12,9 @@ const SIZE: (u32, u32) = (760, 440);
 /// Pixels of each of several pictures side by side.
 const BESIDE: (u32, u32) = (540, 420);
 
+/// How many distances of marks fit on the axis of sizes.
+const MARKS: f64 = 12.0;
+
 /// The colours of lines without one of their own: told apart by people who see few colours, too.
 const COLOURS: [Colour; 6] = [
     Colour(0xC2, 0x41, 0x0C),
@@ -92,14 +95,13 @@ impl Chart {
         let limit = self.limit.as_ref().map(|(_, rate)| *rate);
         let highest = points().map(|point| point.1).chain(limit).fold(f64::MIN_POSITIVE, f64::max);
         let (right, top) = (most * 1.05, highest * 1.08);
-        // Marks where the sizes are, if they are powers of two as most are.
-        let base = if points().all(|point| point.0.log2().fract() == 0.0) { 2.0 } else { 10.0 };
+        let across = (least..right).log_scale().with_key_points(marks(points().map(|point| point.0)));
         let mut axes = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(60)
-            .build_cartesian_2d((least..right).log_scale().base(base), 0.0..top)?;
+            .build_cartesian_2d(across, 0.0..top)?;
         let digits = if highest < 10.0 { 3 } else { 0 };
         axes.configure_mesh()
             .x_desc(&self.across)
@@ -127,6 +129,20 @@ impl Chart {
     }
 }
 
+/// Where a logarithmic axis has marks: at sizes, but at none so near the mark before it that their numbers would meet.
+fn marks(sizes: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sizes: Vec<f64> = sizes.filter(|size| *size > 0.0).collect();
+    sizes.sort_by(f64::total_cmp);
+    let (Some(&least), Some(&most)) = (sizes.first(), sizes.last()) else { return Vec::new() };
+    let apart = (most / least).powf(1.0 / MARKS);
+    sizes.into_iter().fold(Vec::new(), |mut marks, size| {
+        if marks.last().is_none_or(|before| size > *before && size >= before * apart) {
+            marks.push(size);
+        }
+        marks
+    })
+}
+
 /// Draws charts side by side into an SVG file.
 ///
 /// # Errors
@@ -144,4 +160,18 @@ pub fn draw(charts: &[Chart], path: impl AsRef<Path>) -> io::Result<()> {
         Ok(root.present()?)
     };
     drawn().map_err(|error| io::Error::other(format!("{} cannot be drawn: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_has_a_mark_where_there_is_room() {
+        assert_eq!(marks([2048.0, 1024.0, 3072.0, 2048.0, 8192.0].into_iter()), [1024.0, 2048.0, 3072.0, 8192.0]);
+        assert_eq!(marks([1000.0, 1001.0, 5000.0].into_iter()), [1000.0, 5000.0]);
+        assert_eq!(marks([7.0, 7.0].into_iter()), [7.0]);
+        assert!(marks(std::iter::empty()).is_empty());
+        assert!(marks((0..400).map(|n| f64::from(n))).len() <= MARKS as usize + 1);
+    }
 }

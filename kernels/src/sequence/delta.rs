@@ -20,8 +20,8 @@ fn block_values(keys: usize, bytes: usize) -> usize {
     (state / keys).min(64)
 }
 
-/// `(I + m)^-1` of a strictly lower triangular `m`, whose 32nd power is 0:
-/// `(I - m)(I + m^2)(I + m^4)(I + m^8)(I + m^16)`.
+/// `(I + m)^-1` of a strictly lower triangular `m` of at most 32 rows, whose power `C` is 0:
+/// `(I - m)(I + m^2)(I + m^4)(I + m^8)(I + m^16)`, up to the last power that is not.
 #[device]
 fn inverse<A: Float, const C: usize>(m: Tile<A, { [C, C] }>) -> Tile<A, { [C, C] }> {
     let order = arange(0, C);
@@ -29,9 +29,11 @@ fn inverse<A: Float, const C: usize>(m: Tile<A, { [C, C] }>) -> Tile<A, { [C, C]
     let mut result = one - m;
     let mut power = m;
     #[unroll]
-    for _step in 0..4 {
-        power = dot(power, power, acc = zeros::<A>([C, C]), precision = tf32x3);
-        result = dot(result, power, acc = result, precision = tf32x3);
+    for step in 1..5 {
+        if (1 << step) < C {
+            power = dot(power, power, acc = zeros::<A>([C, C]), precision = tf32x3);
+            result = dot(result, power, acc = result, precision = tf32x3);
+        }
     }
     result
 }
@@ -84,15 +86,16 @@ fn delta_rule<T: Float, A: Float, const C: usize, const BK: usize, const BV: usi
         let total = sum(g, axis = 0);
         let decay = exp(select(earlier, reach[(.., None)] - reach[(None, ..)], 0.0));
 
+        // What multiplies the keys, then what multiplies the queries: their parts are in registers for as long as that.
         let alike = dot(ks, ks.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
-        let m = select(before, alike * decay * rate[(.., None)], 0.0);
         let known = dot(ks, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3);
+        let pairs = dot(qs, ks.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
+        let result = dot(qs, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3) * exp(reach)[(.., None)];
+        let m = select(before, alike * decay * rate[(.., None)], 0.0);
+        let pairs = select(earlier, pairs * decay, 0.0) as T;
         let new = (vs - known * exp(reach)[(.., None)]) * rate[(.., None)];
         let w = dot(inverse(m), new, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3) as T;
 
-        let pairs = dot(qs, ks.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
-        let pairs = select(earlier, pairs * decay, 0.0) as T;
-        let result = dot(qs, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3) * exp(reach)[(.., None)];
         let result = dot(pairs, w, acc = result, precision = tf32x3) * scale as T::Acc;
         store(y + of_value, result as T, mask = value_mask);
         let kept = (ks as T::Acc * exp(total - reach)[(.., None)]) as T;

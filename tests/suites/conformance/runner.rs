@@ -90,15 +90,19 @@ pub struct Options {
     pub filter: Option<String>,
     /// Where results go: a line per row.
     pub results: Option<String>,
+    /// Of the cases only those that leave this remainder when they are counted by that number: the compiler of the driver
+    /// works on one kernel at a time in a process, so that a row of many kernels is run by several.
+    pub part: Option<(usize, usize)>,
 }
 
 impl Options {
     /// Reads arguments. Those of the usual test harness are passed over.
     pub fn read(mut args: impl Iterator<Item = String>) -> Options {
-        let mut options = Options { filter: None, results: None };
+        let mut options = Options { filter: None, results: None, part: None };
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--results" => options.results = args.next(),
+                "--part" => options.part = Some(part(&args.next().unwrap_or_default())),
                 "--test-threads" | "--skip" | "--format" => drop(args.next()),
                 _ if arg.starts_with('-') => {}
                 _ => options.filter = Some(arg),
@@ -111,6 +115,15 @@ impl Options {
         let full = || format!("{} {} {}", row.id, row.upstream, case.name);
         self.filter.as_ref().is_none_or(|filter| full().contains(filter.as_str()))
     }
+}
+
+/// The third of eight parts from `3/8`.
+fn part(text: &str) -> (usize, usize) {
+    let numbers = text.split_once('/').and_then(|(at, of)| Some((at.parse().ok()?, of.parse().ok()?)));
+    numbers
+        .filter(|(at, of)| (1..=*of).contains(at))
+        .map(|(at, of)| (at - 1, of))
+        .unwrap_or_else(|| panic!("--part takes a part and their number, as in 3/8, not `{text}`"))
 }
 
 thread_local! {
@@ -127,6 +140,9 @@ pub fn run(rows: &[Row], options: &Options) -> bool {
         .flat_map(|(index, row)| {
             row.cases.iter().filter(|case| options.takes(row, case)).map(move |case| (index, case))
         })
+        .enumerate()
+        .filter(|(number, _)| options.part.is_none_or(|(at, of)| number % of == at))
+        .map(|(_, case)| case)
         .collect();
     let start = Instant::now();
     let failures = Mutex::new(Vec::new());
