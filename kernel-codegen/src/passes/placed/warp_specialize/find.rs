@@ -378,12 +378,15 @@ pub(super) fn wait_late(func: &mut Func, fed: &mut FedLoop, registers: u32) -> R
         return Ok(());
     }
     let body = func.op(fed.owner).regions[0];
+    // With one slot, what the next iteration waits for comes where a product in flight still reads.
+    let several = fed.stages > 1;
     let stays = |func: &Func, product: OpId| {
-        func.op(product).operands[..2].iter().all(|&value| {
-            let is_copied = |alloc| fed.copies.iter().any(|copy| copy.alloc == alloc);
-            !matches!(func.ty(value).elem, Elem::Shared(_))
-                || func.defining_op(value).is_some_and(|id| is_copied(id) || !func.region(body).ops.contains(&id))
-        })
+        several
+            && func.op(product).operands[..2].iter().all(|&value| {
+                let is_copied = |alloc| fed.copies.iter().any(|copy| copy.alloc == alloc);
+                !matches!(func.ty(value).elem, Elem::Shared(_))
+                    || func.defining_op(value).is_some_and(|id| is_copied(id) || !func.region(body).ops.contains(&id))
+            })
     };
     let Some(waits) = late_waits::wait_late(func, fed.owner, Room::Registers(registers), PASS, &stays)? else {
         return Ok(());
