@@ -98,7 +98,7 @@ struct Pass<'f> {
     global: Global,
     /// Who runs the code.
     threads: Threads,
-    /// Whether all threads have met since they last accessed memory.
+    /// Whether all threads have met in an exchange, and have only computed since.
     met: bool,
 }
 
@@ -139,8 +139,10 @@ impl Pass<'_> {
         if *op == Op::Gpu(GpuOp::Barrier) && self.met {
             return Ok(());
         }
-        // Another way may lead to where control goes, and every region ends with such an operation.
-        self.met &= matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange);
+        // Another way may lead to where control goes, and every region ends with such an operation. A barrier behind a fence
+        // tells all threads that it is done.
+        self.met &= matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange)
+            && !matches!(op, Op::Gpu(GpuOp::Fence { .. }));
         if op.is_loop() {
             self.repeat(&operation.regions)?;
         } else if let Op::Control(ControlOp::If) = op {
