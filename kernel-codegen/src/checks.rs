@@ -86,6 +86,11 @@ pub enum Lacks {
 }
 
 impl Lacks {
+    /// Whether both lack a bound on the same side.
+    pub(crate) fn meets(self, other: Lacks) -> bool {
+        !matches!((self, other), (Lacks::Below, Lacks::Above) | (Lacks::Above, Lacks::Below))
+    }
+
     /// What both lack; if they lack different bounds, what this one lacks.
     pub(crate) fn and(self, other: Lacks) -> Lacks {
         match (self, other) {

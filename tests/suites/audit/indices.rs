@@ -80,8 +80,25 @@ fn unbounded<const HOW: i32, const N: usize>(x: Ptr<f32>, ids: Ptr<i32>, next: P
             at = at * 2;
         }
         at + lane
-    } else {
+    } else if HOW == 5 {
         (load(x + lane) * 2.0) as i32
+    } else if HOW == 6 {
+        let other = load(next + lane);
+        select((id >= 0) & (id < 7), id, other)
+    } else if HOW == 7 {
+        let size = load(next + lane);
+        id % size
+    } else if HOW == 8 {
+        let (mut first, mut second, mut at) = (load(ids), load(ids + 1), 0);
+        while at < first {
+            first -= second;
+            second += 1;
+            at = at * 2 + 1;
+        }
+        at + second * 0 + lane
+    } else {
+        let limit = load(next + lane);
+        minimum(maximum(id, 0), minimum(limit, 7))
     };
     store(out + lane, load(x + at));
 }
@@ -103,6 +120,10 @@ fn the_report_names_what_has_no_bound() {
         (3, "what an atomic returns of `next`", "atomic_add", "at all"),
         (4, "what the loop carries", "for _ in 0..3", "at all"),
         (5, "what is computed", "* 2.0", "at all"),
+        (6, "what is loaded from `next`", "let other = load", "at all"),
+        (7, "what is loaded from `next`", "let size = load", "at all"),
+        (8, "what the loop carries", "while at < first", "at all"),
+        (9, "what is loaded from `next`", "let limit = load", "below"),
     ] {
         let compiled = UnboundedConsts { HOW: how, N }.compile(Target::sm_90a()).expect("it compiles");
         let report = compiled.report().to_string();

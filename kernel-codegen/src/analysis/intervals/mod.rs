@@ -161,11 +161,27 @@ impl<'f> Describer<'f> {
 
     /// Adds what follows from a condition that holds (or, if not `holds`, does not) in every lane considered.
     fn assume(&mut self, condition: ValueId, holds: bool) {
-        let added = hypotheses(self.func, Lanes::of(self.func, condition), holds);
+        self.assume_in(Lanes::of(self.func, condition), holds);
+    }
+
+    /// As [`Describer::assume`], of a condition in other lanes.
+    pub(crate) fn assume_in(&mut self, condition: Lanes, holds: bool) {
+        let added = hypotheses(self.func, condition, holds);
         if !added.is_empty() {
             self.hypotheses.extend(added);
             self.memo.clear();
         }
+    }
+
+    /// The interval of an integer value where a condition holds, or does not, if there is one.
+    pub(crate) fn describe_if(&mut self, condition: Option<(Lanes, bool)>, lanes: Lanes) -> Described {
+        let mark = self.mark();
+        if let Some((condition, holds)) = condition {
+            self.assume_in(condition, holds);
+        }
+        let described = self.describe(lanes);
+        self.forget(mark);
+        described
     }
 
     /// Adds what follows from a condition that holds in all of its lanes.

@@ -22,11 +22,12 @@ use kernel_core::backend::Checks;
 use kernel_core::backend::conditions::{Condition, Node};
 use kernel_core::edit::{Action, Cursor, Result, Rewriter};
 use kernel_core::ir::{
-    Bound, ControlOp, CreateOp, DType, Def, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, Safety, Span,
-    ValueId, view,
+    BinaryOp, Bound, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, MemoryOp, Op, OpId, Operation,
+    ParamId, ParamKind, Safety, Span, ValueId, view,
 };
 
 use crate::analysis::intervals::{Described, Describer};
+use crate::analysis::lanes::{Lanes, strip};
 use crate::checks::{Access, AccessKind, Class, Open, Origin, Unbounded};
 use crate::error::CodegenError;
 use crate::passes::pass::Unit;
@@ -122,12 +123,12 @@ fn classify(describer: &mut Describer<'_>, id: OpId, buffer: ParamId) -> Class {
 /// no bounds, because `id` has none above.
 fn unbounded(describer: &mut Describer<'_>, offsets: ValueId, described: Described) -> Unbounded {
     let func = describer.func;
-    let (mut value, mut lacks) = (offsets, described.lacks());
+    let (mut lanes, mut lacks) = (strip(func, Lanes::of(func, offsets)), described.lacks());
     loop {
-        let (operation, is_argument) = match func.value(value).def {
-            Def::Result(op, _) => (func.op(op), false),
-            Def::Arg(region, _) => match describer.structure.owner(region) {
-                Some(owner) => (func.op(owner), true),
+        let (operation, argument) = match func.value(lanes.value).def {
+            Def::Result(op, _) => (func.op(op), None),
+            Def::Arg(region, index) => match describer.structure.owner(region) {
+                Some(owner) => (func.op(owner), Some(index)),
                 None => return Unbounded { lacks, origin: Origin::Computed, span: Span::UNKNOWN },
             },
             Def::Param(_) => return Unbounded { lacks, origin: Origin::Computed, span: Span::UNKNOWN },
@@ -140,20 +141,53 @@ fn unbounded(describer: &mut Describer<'_>, offsets: ValueId, described: Describ
             (Op::Control(ControlOp::For { .. } | ControlOp::While), _) => Origin::Carried,
             _ => Origin::Computed,
         };
-        // Numbers of iterations are bounded as the bounds of the loop are, whatever else it carries.
-        let made_from = match (origin, is_argument) {
-            (Origin::Computed, _) => operation.operands.as_slice(),
-            (Origin::Carried, true) => operation.operands.get(..3).unwrap_or_default(),
-            _ => &[],
-        };
-        let next = made_from.iter().find_map(|&operand| {
-            let is_int = func.ty(operand).dtype().is_some_and(DType::is_int);
-            let described = is_int.then(|| describer.describe_value(operand))?;
-            (!described.is_bounded()).then_some((operand, described))
-        });
-        let Some((operand, described)) = next else { return Unbounded { lacks, origin, span: operation.span } };
-        (value, lacks) = (operand, lacks.and(described.lacks()));
+        let mut open: Vec<(Part, Described)> = Vec::new();
+        for part in parts(func, &lanes, operation, argument) {
+            let described = describer.describe_if(part.condition.clone(), part.lanes.clone());
+            if !described.is_bounded() {
+                open.push((part, described));
+            }
+        }
+        // What lacks the other bound alone does so behind a subtraction, or where another operand has it.
+        let shared = open.iter().position(|(_, described)| described.lacks().meets(lacks)).unwrap_or(0);
+        if shared >= open.len() {
+            return Unbounded { lacks, origin, span: operation.span };
+        }
+        let (part, described) = open.swap_remove(shared);
+        if let Some((condition, holds)) = part.condition {
+            describer.assume_in(condition, holds);
+        }
+        lacks = if described.lacks().meets(lacks) { lacks.and(described.lacks()) } else { described.lacks() };
+        lanes = strip(func, part.lanes);
     }
+}
+
+/// An integer that a value is made from.
+struct Part {
+    lanes: Lanes,
+    /// What holds where it is chosen, or does not.
+    condition: Option<(Lanes, bool)>,
+}
+
+/// What bounds the value in these lanes, which an operation makes, or has as an argument of its region.
+fn parts(func: &Func, lanes: &Lanes, operation: &Operation, argument: Option<u32>) -> Vec<Part> {
+    let operands = match (&operation.op, argument) {
+        // Numbers of iterations are bounded as the bounds of the loop are, whatever else it carries.
+        (Op::Control(ControlOp::For { .. }), Some(0)) => &operation.operands[..3],
+        (Op::Control(ControlOp::For { .. } | ControlOp::While), _) => &[],
+        // A remainder is less than its divisor, whatever it is of.
+        (Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Rem }), _) => &operation.operands[1..],
+        (op, _) if access_kind(op).is_some() => &[],
+        _ => operation.operands.as_slice(),
+    };
+    let beside = |value: ValueId| match func.ty(value).rank() == lanes.along.len() {
+        true => lanes.operand(value),
+        false => Lanes::of(func, value),
+    };
+    let is_choice = operation.op == Op::Elementwise(ElementwiseOp::Select);
+    let condition = |index: usize| is_choice.then(|| (beside(operation.operands[0]), index == 1));
+    let integers = operands.iter().enumerate().filter(|(_, value)| func.ty(**value).dtype().is_some_and(DType::is_int));
+    integers.map(|(index, &value)| Part { lanes: beside(value), condition: condition(index) }).collect()
 }
 
 /// The hidden length parameters made so far, by buffer.

@@ -172,11 +172,21 @@ fn run_as_is(
     let needs = obstacle(func, &fed_loops, &held, options)
         .and_then(|()| {
             tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, scratch, options.num_warps);
-            let usual = fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch);
-            usual.or_else(|_| {
-                scratch = Scratch::least(func, target, &structure, &fed_loops, options.num_warps);
-                fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch)
-            })
+            let all = (fed_loops.clone(), outgoing.clone(), held.clone());
+            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch) {
+                return Ok(());
+            }
+            (fed_loops, outgoing, held) = all;
+            scratch = Scratch::least(func, target, &structure, &fed_loops, options.num_warps);
+            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch) {
+                return Ok(());
+            }
+            too_large(
+                func,
+                target,
+                &fed_loops,
+                shared_bytes(func, &fed_loops, &outgoing, &held, tiles.is_some(), scratch),
+            )
         })
         .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops, &held)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
@@ -272,7 +282,7 @@ fn factor_bytes(func: &Func, fed_loops: &[FedLoop], held: &[Held]) -> u32 {
 }
 
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
-/// they are. What is left goes to blocks on their way out.
+/// they are. What is left goes to blocks on their way out. Returns whether all fits.
 fn fit(
     func: &Func,
     target: Target,
@@ -281,7 +291,7 @@ fn fit(
     held: &mut [Held],
     turns: bool,
     scratch: Scratch,
-) -> Result<(), NotFed> {
+) -> bool {
     let limit = target.max_shared_bytes();
     while shared_bytes(func, fed_loops, outgoing, held, turns, scratch) > limit {
         let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
@@ -290,15 +300,15 @@ fn fit(
     }
     held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, turns, scratch));
     widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, turns, scratch) <= limit);
-    let needs = shared_bytes(func, fed_loops, outgoing, held, turns, scratch);
-    let free = fed_loops.iter().find(|fed| !fed.stages_given);
-    match free.filter(|_| needs > limit) {
-        Some(fed) => {
-            let reason = format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", fed.stages);
-            Err(NotFed::new(func.op(fed.owner).span, reason))
-        }
-        None => Ok(()),
-    }
+    shared_bytes(func, fed_loops, outgoing, held, turns, scratch) <= limit
+}
+
+/// Why a kernel that needs too much shared memory stays whole; where numbers of slots were asked for, [`too_many`] says it.
+fn too_large(func: &Func, target: Target, fed_loops: &[FedLoop], needs: u32) -> Result<(), NotFed> {
+    let Some(fed) = fed_loops.iter().find(|fed| !fed.stages_given) else { return Ok(()) };
+    let limit = target.max_shared_bytes();
+    let reason = format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", fed.stages);
+    Err(NotFed::new(func.op(fed.owner).span, reason))
 }
 
 /// An error if a loop asks for more slots than fit.
