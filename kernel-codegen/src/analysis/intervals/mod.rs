@@ -207,6 +207,17 @@ impl<'f> Describer<'f> {
         self.conditions.node(node)
     }
 
+    /// What `look` gives, which makes no conditions: nodes that it adds are dropped if it fails.
+    pub(crate) fn attempt<T, E>(&mut self, look: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
+        let nodes = self.conditions.nodes().len();
+        let outcome = look(self);
+        if outcome.is_err() {
+            self.conditions.truncate(nodes);
+            self.memo.clear();
+        }
+        outcome
+    }
+
     /// The interval of an integer value, in its own lanes.
     pub(crate) fn describe_value(&mut self, value: ValueId) -> Described {
         self.describe(Lanes::of(self.func, value))

@@ -104,15 +104,20 @@ fn classify(describer: &mut Describer<'_>, id: OpId, buffer: ParamId) -> Class {
         describer.require(Condition::Inside { offset, buffer });
         return Class::LaunchCondition;
     };
-    let described = describer.under_mask(operation, |describer| {
-        let described = describer.describe_value(offset);
-        if described.is_bounded() { Ok(described) } else { Err(unbounded(describer, offset, described)) }
+    let described = describer.attempt(|describer| {
+        describer.under_mask(operation, |describer| {
+            let described = describer.describe_value(offset);
+            match described.is_bounded() {
+                // The condition would hold in no launch.
+                true if described.signed_by_data => Err(Open::Sign),
+                true => Ok(described),
+                false => Err(Open::Unbounded(unbounded(describer, offset, described))),
+            }
+        })
     });
     let described = match described {
-        Err(unbounded) => return Class::Residual(Open::Unbounded(unbounded)),
-        // The condition would hold in no launch.
-        Ok(described) if described.signed_by_data => return Class::Residual(Open::Sign),
         Ok(described) => described,
+        Err(open) => return Class::Residual(open),
     };
     describer.require(Condition::Inside { offset: described.node, buffer });
     Class::LaunchCondition

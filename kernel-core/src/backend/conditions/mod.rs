@@ -177,6 +177,12 @@ impl LaunchConditions {
         })
     }
 
+    /// Drops the nodes behind the first so many, of which no condition is made: each costs every launch its evaluation.
+    pub fn truncate(&mut self, nodes: usize) {
+        self.nodes.truncate(nodes);
+        self.known.retain(|_, id| id.index() < nodes);
+    }
+
     /// Adds a condition that something at `span` asks for.
     pub fn require_at(&mut self, condition: Condition, span: Span) {
         if !self.conditions.contains(&condition) {

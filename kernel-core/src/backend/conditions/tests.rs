@@ -24,6 +24,16 @@ fn masked_add() -> LaunchConditions {
 }
 
 #[test]
+fn nodes_that_are_dropped_may_come_again() {
+    let mut c = masked_add();
+    let (nodes, node) = (c.nodes().len(), Node::Argument(ParamId::new(7)));
+    let first = c.node(node.clone());
+    c.truncate(nodes);
+    assert_eq!(c, masked_add());
+    assert_eq!((c.node(node), c.nodes().len()), (first, nodes + 1));
+}
+
+#[test]
 fn a_mask_bounds_the_offsets() {
     let c = masked_add();
     assert!(c.hold(&env(&[None, Some(3000)], &[3000], 3)));
