@@ -16,7 +16,11 @@ use crate::lower::view_bits;
 /// Bytes that each lane has of a matrix of 8 rows.
 const MATRIX_WORD: u32 = 4;
 
-const STORE: &str = "shared_store";
+/// Which way a tile goes.
+enum Direction {
+    Load,
+    Store,
+}
 
 /// One access of a tile in shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,9 +42,9 @@ pub struct SharedReport {
 /// The accesses of an operation.
 pub(super) fn accesses(func: &Func, target: Target, operation: &Operation) -> Vec<SharedReport> {
     let found = if let Op::Gpu(GpuOp::SharedLoad) = operation.op {
-        view(func, operation.operands[0], operation.results[0], true, "shared_load")
+        view(func, operation.operands[0], operation.results[0], target, Direction::Load)
     } else if let Op::Gpu(GpuOp::SharedStore) = operation.op {
-        view(func, operation.operands[0], operation.operands[1], target.has_stmatrix(), STORE)
+        view(func, operation.operands[0], operation.operands[1], target, Direction::Store)
     } else if let Op::Gpu(GpuOp::AsyncCopy) = operation.op {
         copy(func, operation)
     } else if let Op::Shape(ShapeOp::ConvertLayout) = operation.op {
@@ -54,16 +58,23 @@ pub(super) fn accesses(func: &Func, target: Target, operation: &Operation) -> Ve
 }
 
 /// Between a tile and a view of shared memory.
-fn view(func: &Func, view: ValueId, tile: ValueId, by_matrices: bool, what: &'static str) -> Option<Vec<SharedReport>> {
+fn view(func: &Func, view: ValueId, tile: ValueId, target: Target, direction: Direction) -> Option<Vec<SharedReport>> {
     let (own, shared, bits) = (func.layout(tile)?, func.layout(view)?, view_bits(func, view));
+    let (what, by_matrices) = match direction {
+        Direction::Load => ("shared_load", true),
+        Direction::Store => ("shared_store", target.has_stmatrix()),
+    };
     // As lowering chooses.
     let ways = [false, true].into_iter().filter(|_| by_matrices);
     let plan = ways.filter_map(|transposed| matrix_access(own, shared, bits, transposed).ok().flatten()).next();
-    match plan {
-        Some(plan) => Some(vec![matrices(&plan, what)]),
-        None if what == STORE => Some(vec![written(&shared_access(own, shared, bits).ok()?, what)]),
-        None => Some(vec![vectors(&shared_access(own, shared, bits).ok()?, what)]),
+    if let Some(plan) = plan {
+        return Some(vec![matrices(&plan, what)]);
     }
+    let access = shared_access(own, shared, bits).ok()?;
+    Some(vec![match direction {
+        Direction::Load => vectors(&access, what),
+        Direction::Store => written(&access, what),
+    }])
 }
 
 /// From global memory into a view.

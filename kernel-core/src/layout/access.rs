@@ -64,6 +64,9 @@ impl SharedAccess {
     /// lane 1    0 1 2 3       lane 1    1 0 3 2        in other banks at any time
     /// ```
     pub fn turned(&self) -> Option<TurnedAccess> {
+        if self.conflicts == 0 {
+            return None;
+        }
         let lane_bases = self.lane_bases();
         let mut best: Option<TurnedAccess> = None;
         let registers = self.accesses.iter().flat_map(|access| &access.registers).max().map_or(0, |&last| last + 1);

@@ -310,7 +310,7 @@ fn attention_case<T: Element + Float>(device: &Device, block: usize, d: usize, h
             .collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let p: Vec<f64> = scores.iter().map(|score| (score - most).exp2()).collect();
-        // The first row has 1 before any key, as Triton's kernel has: relative to a maximum that is below all others.
+        // Sums begin with 1, as in Triton's kernel, relative to a maximum that is below all others: nothing is left of it.
         near(&format!("maximum {row}"), f64::from(maxima[row]), most, 0.0)?;
         let sum: f64 = p.iter().sum();
         near(&format!("sum {row}"), f64::from(sums[row]), sum, sum * 1e-5)?;

@@ -1,8 +1,9 @@
 //! Accesses that lanes make in another order, executed on all threads of a program.
 
+use super::{Random, layouts_of};
 use crate::layout::{
-    LayoutDim, LinearLayout, SharedAccess, SwizzleWidth, TurnedAccess, WARP_SIZE, nvmma_shared, shared_access,
-    wgmma_accumulator,
+    LayoutDim, LinearLayout, SharedAccess, SwizzleWidth, TurnedAccess, VectorAccess, WARP_SIZE, nvmma_shared,
+    shared_access, wgmma_accumulator,
 };
 
 /// The words that a thread's accesses write, in order: where, and of which register.
@@ -60,4 +61,46 @@ fn accesses_without_conflicts_stay_in_order() {
     let access = shared_access(&registers, &shared, 16).unwrap();
     assert_eq!(access.conflicts, 0);
     assert_eq!(access.turned(), None);
+}
+
+/// What a thread's accesses write, sorted: at which byte which registers.
+fn sorted(access: &SharedAccess, turned: Option<&TurnedAccess>, thread: u32) -> Vec<(u32, Vec<u32>)> {
+    let (lane, warp) = (thread % WARP_SIZE, thread / WARP_SIZE);
+    let form = turned.map_or(&access.thread, |turned| &turned.thread);
+    let base = form.evaluate(&[(LayoutDim::Lane, lane), (LayoutDim::Warp, warp)]);
+    let turned = turned.filter(|turned| lane >> turned.lane_bit & 1 == 1);
+    let of = |index: usize| turned.map_or(index, |turned| turned.partners[index] as usize);
+    let one = |(index, one): (usize, &VectorAccess)| {
+        ((base ^ one.xor_bytes) + one.add_bytes, access.accesses[of(index)].registers.clone())
+    };
+    let mut written: Vec<(u32, Vec<u32>)> = access.accesses.iter().enumerate().map(one).collect();
+    written.sort();
+    written
+}
+
+#[test]
+fn every_lane_writes_what_it_would_in_order() {
+    let mut random = Random::new(31);
+    let (mut seen, mut redundant) = ([0; 3], 0);
+    for shape in [[16, 16], [64, 32], [32, 128], [64, 64]] {
+        for (warps, size) in [(1, 0), (4, 0), (4, 1), (8, 2), (4, 2)] {
+            let bits = 8 << size;
+            for swizzle in [SwizzleWidth::None, SwizzleWidth::B32, SwizzleWidth::B64, SwizzleWidth::B128] {
+                let Ok(shared) = nvmma_shared(&shape, swizzle, bits, false) else { continue };
+                for registers in layouts_of(&shape, warps, &mut random) {
+                    let access = shared_access(&registers, &shared, bits).unwrap();
+                    let Some(turned) = access.turned() else { continue };
+                    assert!(turned.conflicts < access.conflicts);
+                    seen[size] += 1;
+                    redundant += usize::from(access.redundant_lanes != 0);
+                    for thread in 0..warps * WARP_SIZE {
+                        let (in_turns, in_order) =
+                            (sorted(&access, Some(&turned), thread), sorted(&access, None, thread));
+                        assert_eq!(in_turns, in_order, "{registers} to {shared}, thread {thread}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|&count| count > 0) && redundant > 0, "{seen:?}, {redundant} with copies");
 }
