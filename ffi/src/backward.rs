@@ -58,7 +58,7 @@ pub const fn check_exported(op: &Op, all: &[&Op]) {
 const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
     let name = text(&param.name);
     let fits = match after_d(name) {
-        Some(of) => is_input(forward, of) || are_inputs(forward, of),
+        Some(of) => is_input(forward, of) || share(forward, backward, of),
         None => false,
     };
     if !fits {
@@ -67,9 +67,9 @@ const fn check_gradient(forward: &Op, backward: &Op, param: &Param) {
             name,
             "` of `",
             text(&backward.name),
-            "` is not `d_` and an input of `",
+            "` is neither `d_` and an input of `",
             text(&forward.name),
-            "`",
+            "`, nor `d_` and inputs with `_and_` between them that are always given and have no other gradient",
         ]);
     }
 }
@@ -78,8 +78,8 @@ const fn is_input(forward: &Op, name: &str) -> bool {
     matches!(find(forward, name), Some(Param { kind: Kind::Input { .. }, .. }))
 }
 
-/// Whether all names between [`AND`] are inputs.
-const fn are_inputs(forward: &Op, names: &str) -> bool {
+/// Whether all names between [`AND`] are inputs that are always given, and get no other gradient.
+const fn share(forward: &Op, backward: &Op, names: &str) -> bool {
     let (bytes, and) = (names.as_bytes(), AND.as_bytes());
     let mut at = 0;
     while at + and.len() <= bytes.len() {
@@ -89,11 +89,25 @@ const fn are_inputs(forward: &Op, names: &str) -> bool {
         }
         if matching == and.len() {
             let (first, rest) = (names.split_at(at).0, names.split_at(at + and.len()).1);
-            return is_input(forward, first) && (is_input(forward, rest) || are_inputs(forward, rest));
+            return shares(forward, backward, first) && share(forward, backward, rest);
         }
         at += 1;
     }
-    false
+    shares(forward, backward, names)
+}
+
+const fn shares(forward: &Op, backward: &Op, name: &str) -> bool {
+    let mut at = 0;
+    while at < params(backward).len() {
+        let param = &params(backward)[at];
+        if let (Kind::Output(_), Some(of)) = (&param.kind, after_d(text(&param.name)))
+            && same(of, name)
+        {
+            return false;
+        }
+        at += 1;
+    }
+    matches!(find(forward, name), Some(Param { kind: Kind::Input { optional: false }, .. }))
 }
 
 /// What stands between inputs that share a gradient.

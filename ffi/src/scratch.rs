@@ -7,8 +7,9 @@ use tilewright::{DType, Device, ViewMut};
 /// Memory that an operator needs while it runs, beside its outputs: `scratch: &Scratch<'_>`.
 ///
 /// It comes from the framework's allocator, so that what the framework counts and reuses is right, and goes back to it after
-/// the call. Launches of the call may use it, as the framework reuses it on the same stream only. What a captured call takes belongs
-/// to the graph, whose replays use it again.
+/// the call. Launches of the call may use it, as the framework reuses it on the same stream only. What a call takes that a
+/// framework captures belongs to the graph, whose replays use it again: to XLA's graphs by us, to PyTorch's by `torch.cuda.graph`.
+/// Who captures by the driver's own calls keeps PyTorch's allocator from giving the memory to others.
 pub struct Scratch<'a> {
     device: &'a Device,
     memory: &'a dyn Memory,

@@ -33,7 +33,7 @@ use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::stream::PER_THREAD_HANDLE;
 use crate::view::{View, ViewMut};
-use cudarc::driver::{CudaContext, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaStream, result as cu, sys};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -134,8 +134,14 @@ fn primary(ordinal: usize) -> Result<(Arc<CudaContext>, Arc<Context>)> {
     if let Some((_, ctx, context)) = open.iter().find(|(index, ..)| *index == ordinal) {
         return Ok((ctx.clone(), context.clone()));
     }
+    let before = cu::ctx::get_current().map_err(wrap("cuCtxGetCurrent"))?;
     let ctx = CudaContext::new(ordinal).map_err(wrap("cuDevicePrimaryCtxRetain"))?;
     let context = Context::from_cudarc(ctx.clone())?;
+    // Whoever opens a context has it current afterwards; the caller's GPU may be another one.
+    if let Some(before) = before {
+        // SAFETY: it was current, and nobody else runs on this thread.
+        unsafe { cu::ctx::set_current(before) }.map_err(wrap("cuCtxSetCurrent"))?;
+    }
     open.push((ordinal, ctx.clone(), context.clone()));
     Ok((ctx, context))
 }

@@ -5,6 +5,8 @@
 mod kernels;
 
 use super::in_the_model;
+use super::raw::{ok, open};
+use cudarc::driver::sys;
 use kernel_runtime::{Device, Result};
 use kernels::{ADD, AddConsts, add, leak};
 use tilewright_driver_model::{Schedule, Settings, trace};
@@ -70,6 +72,16 @@ in_the_model! {
 
     fn a_warm_launch_is_one_call(Settings::default()) {
         check_calls().expect("no error");
+    }
+
+    fn the_callers_gpu_stays_current(Settings { devices: 2, ..Settings::default() }) {
+        let (own, mut now) = (open(), std::ptr::null_mut());
+        // SAFETY: the legacy stream is always there.
+        let other = unsafe { Device::of_stream(1, 0) }.expect("a second GPU");
+        // SAFETY: the result has a place.
+        ok(unsafe { sys::cuCtxGetCurrent(&mut now) });
+        assert_eq!(now, own);
+        assert_ne!(Some(other), Device::cuda(0).ok());
     }
 
     fn a_warm_launch_is_one_call_however_late_it_runs(Settings::default().schedule(Schedule::Late)) {

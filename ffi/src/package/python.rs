@@ -223,10 +223,12 @@ impl<'a> Gradient<'a> {
 
     /// The name of the gradient of an input, if it has one.
     pub fn of_input(&self, input: &str) -> Option<&'a str> {
-        let is_its = |param: &&Param| {
-            let of = param.name.strip_prefix("d_");
-            of.is_some_and(|of| of == input || of.split(AND).any(|one| one == input))
-        };
-        self.backward.outputs().map(|(param, _)| param).find(is_its).map(|param| param.name.as_ref())
+        let gradients =
+            || self.backward.outputs().filter_map(|(param, _)| Some((param.name.strip_prefix("d_")?, param)));
+        // As `check_backward` reads names: one input's own before that of several.
+        let own = gradients().find(|(of, _)| *of == input);
+        let is_input = |name: &str| self.forward.params.iter().any(|param| param.name == name);
+        let shared = || gradients().find(|(of, _)| !is_input(of) && of.split(AND).any(|one| one == input));
+        own.or_else(shared).map(|(_, param)| param.name.as_ref())
     }
 }

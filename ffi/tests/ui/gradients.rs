@@ -32,6 +32,30 @@ pub fn gives_something_else(d_y: TensorRef<'_>, x: TensorRef<'_>, d_w: TensorMut
     Ok(())
 }
 
+#[op(out(y: like(x)), backward = shared_with_what_may_be_missing)]
+pub fn a_gradient_that_is_shared(x: TensorRef<'_>, r: Option<TensorRef<'_>>, y: TensorMut<'_>) -> Result<()> {
+    let _ = (x, r, y);
+    Ok(())
+}
+
+#[op(out(d_x_and_r: like(d_y)))]
+pub fn shared_with_what_may_be_missing(d_y: TensorRef<'_>, d_x_and_r: TensorMut<'_>) -> Result<()> {
+    let _ = (d_y, d_x_and_r);
+    Ok(())
+}
+
+#[op(out(y: like(x)), backward = given_twice)]
+pub fn a_gradient_that_is_given_twice(x: TensorRef<'_>, r: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    let _ = (x, r, y);
+    Ok(())
+}
+
+#[op(out(d_x_and_r: like(d_y), d_x: like(d_y)))]
+pub fn given_twice(d_y: TensorRef<'_>, d_x_and_r: TensorMut<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    let _ = (d_y, d_x_and_r, d_x);
+    Ok(())
+}
+
 #[op(out(y: like(x)), backward = of_another_type)]
 pub fn a_gradient_with_another_type(x: TensorRef<'_>, y: TensorMut<'_>, n: i64) -> Result<()> {
     let _ = (x, y, n);

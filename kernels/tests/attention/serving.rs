@@ -306,6 +306,10 @@ fn latent_attention() {
     on_every_device(|cx| {
         check_latent::<f16>(cx, 16, 20, 1)?;
         check_latent::<bf16>(cx, 64, 3, 2)?;
+        // Pages whose blocks are no multiple of what products take.
+        check_latent::<f16>(cx, 8, 5, 1)?;
+        check_latent::<bf16>(cx, 24, 3, 1)?;
+        check_latent::<f32>(cx, 16, 3, 2)?;
         let q = Tensor::<f16, 4>::zeros(cx.device(), [1, 1, 1, 48])?;
         let (tokens, table) = (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);
         let lengths = Tensor::zeros(cx.device(), [1])?;

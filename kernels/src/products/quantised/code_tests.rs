@@ -49,8 +49,10 @@ fn words_of_4_bit_numbers() {
 
 #[test]
 fn few_rows_are_multiplied_where_words_are_unpacked() {
-    // As the library chooses: a thread has all columns of a word of AWQ, and a warp 8 times as many.
-    for (tile, awq) in [(([16, 128, 128], 4, 4), false), (([16, 256, 128], 3, 4), true)] {
+    // As the library chooses: a thread has all columns of a word of AWQ, and a warp 8 times as many; GPTQ has as many where
+    // there are enough tiles.
+    let (half, whole) = (([16, 128, 128], 4, 4), ([16, 256, 128], 3, 4));
+    for (tile, awq) in [(half, false), (whole, false), (whole, true)] {
         // Two for unpacking, half of one more in bf16, which has no room for a number 4 bits higher; a quarter of a product;
         // copies and addresses.
         for (code, most) in [(words::<f16>(tile, awq), 3.7), (words::<bf16>(tile, awq), 4.2)] {

@@ -123,7 +123,7 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
     }
 
     fn programs(&self, config: &QuantisedConfig) -> usize {
-        // As many columns in either packing: programs of AWQ have 256.
+        // Programs of AWQ have all columns of their words.
         if unpacks_in_threads(config) && self.packing == Packing::Awq { 1 } else { 2 }
     }
 
