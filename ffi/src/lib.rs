@@ -153,7 +153,7 @@ pub use tilewright::{DType, ElementType};
 ///
 /// `backward = f` names the operator that computes gradients. Its parameters say by their names what it takes: `d_y` is the gradient of
 /// the output `y`; other tensors are inputs or outputs of the operator, and attributes are its attributes. It gives `d_x` for
-/// each input `x` that has a gradient, or `d_x_and_y` for two that have the same. Whether that fits is checked when the crate compiles. Gradients come in contiguous.
+/// each input `x` that has a gradient, or `d_x_and_y` for two that have the same and are always given. Whether that fits is checked when the crate compiles. Gradients come in contiguous.
 ///
 /// # `vmap`
 ///
