@@ -218,14 +218,14 @@ fn look<R>(device: &Device, look: Looked<'_>, work: impl FnOnce() -> Result<R>) 
     capture::refuse("making a profile")?;
     device.synchronize()?;
     let looking = observed::look_on(|| Session::begin(device, look))?;
-    let session = looking.session.clone();
     let start = Instant::now();
     let result = work()?;
     device.synchronize()?;
     let wall_ns = start.elapsed().as_nanos() as u64;
+    looking.looks_away();
+    let samples = looking.session.samples()?;
+    let (source, kernels, ranges) = looking.session.finish()?;
     drop(looking);
-    let samples = session.samples()?;
-    let (source, kernels, ranges) = session.finish()?;
     let counters = match look {
         Looked::Counters(names) => names.iter().map(|name| name.to_string()).collect(),
         Looked::Times | Looked::Samples => Vec::new(),

@@ -63,7 +63,7 @@ pub(super) fn session() -> Option<Arc<Session>> {
     if watchers::is_there(Watcher::Profile) { lock(&SESSION).clone() } else { None }
 }
 
-/// Begins a profile and lets it look on, until what is returned is dropped.
+/// Begins a profile and lets it look on. It has ended when what is returned is dropped; then another one may begin.
 ///
 /// # Errors
 /// If another one does; those of beginning.
@@ -81,14 +81,23 @@ pub(super) fn look_on(begin: impl FnOnce() -> Result<Session>) -> Result<Looking
     Ok(Looking { session })
 }
 
-/// A profile looks on.
+/// The profile that is being made.
 pub(super) struct Looking {
     pub(super) session: Arc<Session>,
 }
 
+impl Looking {
+    /// It has seen what there is to see.
+    pub(super) fn looks_away(&self) {
+        watchers::go(Watcher::Profile);
+    }
+}
+
 impl Drop for Looking {
     fn drop(&mut self) {
-        watchers::go(Watcher::Profile);
+        self.looks_away();
+        // Launches of other threads may still have the session. What CUPTI does for it ends before the next one begins.
+        self.session.end();
         *lock(&SESSION) = None;
     }
 }

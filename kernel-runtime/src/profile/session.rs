@@ -182,8 +182,9 @@ impl Session {
                 None => (Source::Cupti { version: 0 }, Vec::new()),
             },
             How::Counters { counting, version, passes } => {
+                // A launch of another thread may still be counted.
+                drop(lock(counting).take());
                 let runs = self.runs(None)?;
-                *lock(counting) = None;
                 (Source::Counters { version: *version, passes: *passes }, runs)
             }
             How::Events { base, why } => (Source::Events { why: why.clone() }, self.runs(Some(base))?),
@@ -191,6 +192,16 @@ impl Session {
         };
         kernels.sort_by_key(|run: &KernelRun| (run.start_ns, run.end_ns));
         Ok((source, kernels, ranges))
+    }
+
+    /// Ends what CUPTI still does for the profile.
+    pub(super) fn end(&self) {
+        drop(lock(&self.sampling).take());
+        match &self.how {
+            How::Cupti(collecting) => drop(lock(collecting).take()),
+            How::Counters { counting, .. } => drop(lock(counting).take()),
+            How::Events { .. } | How::Clock => {}
+        }
     }
 
     fn runs(&self, base: Option<&Event>) -> Result<Vec<KernelRun>> {

@@ -1,5 +1,6 @@
 //! A model of CUPTI, which the test compiles and opens in its place: it counts and samples what it is told to, and refuses
-//! what CUPTI's headers do not allow. With `--cfg refuses` nobody may count, with `--cfg old` it is of CUDA 11.
+//! what CUPTI's headers do not allow. With `--cfg refuses` nobody may count, with `--cfg old` it is of CUDA 11, with
+//! `--cfg starts_nothing` it takes no samples after all, and with `--cfg is_full` the hardware has no room for more of them.
 //!
 //! It is no part of a crate. Its unsafe blocks rely on what CUPTI's callers promise: that pointers are those of its headers.
 
@@ -364,13 +365,16 @@ extern "C" fn cuptiPCSamplingEnable(params: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingDisable(params: *mut usize) -> c_int {
     params!(params, 24);
-    done(state().sampling.take().is_some() || cfg!(refuses), INVALID_OPERATION)
+    let data = state().sampling.take();
+    // What was still on its way.
+    data.into_iter().for_each(|data| write(data, &[(80, [0, 1])], 0));
+    done(data.is_some() || cfg!(refuses), INVALID_OPERATION)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingStart(params: *mut usize) -> c_int {
     params!(params, 24);
-    done(state().sampling.is_some(), INVALID_OPERATION)
+    done(state().sampling.is_some() && !cfg!(starts_nothing), INVALID_OPERATION)
 }
 
 #[unsafe(no_mangle)]
@@ -434,6 +438,8 @@ extern "C" fn cuptiPCSamplingGetStallReasons(params: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingGetData(params: *mut usize) -> c_int {
     let words = params!(params, 32);
+    // It takes its time, in which other threads may do what they should not.
+    std::thread::sleep(std::time::Duration::from_millis(2));
     let first = std::mem::replace(&mut state().gotten, 1) == 0;
     write(words[3], if first { &[(32, [2, 1]), (64, [0, 4])] } else { &[] }, 0);
     SUCCESS

@@ -316,10 +316,12 @@ impl Sampling {
         cupti.check("cuptiPCSamplingEnable", status)?;
         let enabled = Enabled { cupti, functions, context };
         let reasons = enabled.reasons()?;
-        let mut buffer = Buffer::new(reasons.len());
-        enabled.configure(&reasons, &mut buffer)?;
-        enabled.call("cuptiPCSamplingStart", |functions| functions.start)?;
-        Ok(Sampling { enabled, buffer, reasons, modules })
+        let buffer = Buffer::new(reasons.len());
+        // From here on CUPTI has the buffer, whatever fails.
+        let mut sampling = Sampling { enabled, buffer, reasons, modules };
+        sampling.enabled.configure(&sampling.reasons, &mut sampling.buffer)?;
+        sampling.enabled.call("cuptiPCSamplingStart", |functions| functions.start)?;
+        Ok(sampling)
     }
 
     /// What was sampled, with who knows the code. The device has nothing more to do.
