@@ -14,6 +14,8 @@ pub struct Samples {
     pub dropped: u64,
     /// Samples in code that CUPTI does not look into, such as the driver's own.
     pub others: u64,
+    /// Whether the hardware had no room for more samples at some time: those of then, and how many they were, nobody knows.
+    pub is_full: bool,
 }
 
 /// The samples of a line of a kernel.
@@ -60,6 +62,8 @@ const REASONS: &[(&str, &str)] = &[
 
 /// The name of a warp that went on.
 const SELECTED: &str = "selected";
+/// What is said where samples were lost without number.
+const FULL: &str = "the hardware had no room for all samples: profile less at a time";
 /// Lines of a kernel that a table shows.
 const SHOWN: usize = 12;
 
@@ -108,7 +112,7 @@ impl Samples {
             let kernels = total(b).cmp(&total(a)).then_with(|| (&a.kernel, a.place).cmp(&(&b.kernel, b.place)));
             kernels.then_with(|| b.samples.cmp(&a.samples))
         });
-        Samples { lines, dropped: sampled.dropped, others: sampled.others }
+        Samples { lines, dropped: sampled.dropped, others: sampled.others, is_full: sampled.is_full }
     }
 
     /// How many there are.
@@ -166,6 +170,7 @@ impl LineSamples {
 impl fmt::Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.total(), self.others) {
+            (0, 0) if self.is_full => return writeln!(f, "no samples: {FULL}"),
             (0, 0) => return writeln!(f, "no samples were taken: no kernel ran long enough to be met"),
             (0, others) => return writeln!(f, "no samples: all {others} were in code that CUPTI does not look into"),
             _ => {}
@@ -177,6 +182,9 @@ impl fmt::Display for Samples {
         match self.dropped {
             0 => writeln!(f)?,
             dropped => writeln!(f, " ({dropped} more were lost)")?,
+        }
+        if self.is_full {
+            writeln!(f, "{FULL}")?;
         }
         for kernel in self.lines.chunk_by(|a, b| (&a.kernel, a.place) == (&b.kernel, b.place)) {
             let Some(first) = kernel.first() else { continue };
@@ -272,6 +280,8 @@ lines_unknown: 5 samples
         assert!(Samples::default().to_string().starts_with("no samples were taken: "));
         let others = Samples { others: 7, ..Samples::default() };
         assert!(others.to_string().starts_with("no samples: all 7 were in code"), "{others}");
+        let full = Samples { is_full: true, ..Samples::default() };
+        assert_eq!(full.to_string(), format!("no samples: {FULL}\n"));
     }
 
     #[test]

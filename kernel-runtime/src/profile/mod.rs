@@ -185,7 +185,9 @@ pub fn counters<R>(device: &Device, names: &[&str], work: impl FnOnce() -> Resul
 /// their times are those between events, as CUPTI does not time kernels while it takes samples.
 ///
 /// CUPTI begins anew for it, so that it knows all code that is loaded (`cuptiFinalize`): records that others in the process
-/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead.
+/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead. No other thread may use CUDA
+/// while this begins, on whatever device: the process may crash in a call of the driver that CUPTI leaves meanwhile.
+/// Where the hardware has no room for all samples, [`Samples::is_full`] says so.
 ///
 /// # Errors
 ///

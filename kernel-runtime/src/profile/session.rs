@@ -144,7 +144,7 @@ impl Session {
         let refused = |why: String| Error::Unsupported { what: Looked::Samples.what().into(), reason: why.into() };
         let (sampled, modules) = sampling.finish().map_err(refused)?;
         if sampled.is_full {
-            log::warn!("samples are missing in the profile: the hardware had no room for more");
+            log::warn!("samples are missing in the profile: the hardware had no room for all");
         }
         let sampled_code: BTreeSet<_> = sampled.instructions.keys().map(|at| (at.crc, &at.entry)).collect();
         for (crc, entry) in sampled_code {

@@ -101,6 +101,21 @@ fn samples_are_taken_until_there_are_no_more() -> Result<()> {
     Ok(())
 }
 
+/// What there was room for is shown, and the work's result is not lost.
+#[test]
+fn samples_without_room_are_those_before() -> Result<()> {
+    if in_model("samples_without_room_are_those_before", &Settings::default()) && has_cupti(Some("is_full")) {
+        let device = Device::cuda(0)?;
+        let mut out = device.zeros::<f32>(256)?;
+        let (result, profile) = profile::samples(&device, || add(&device, &mut out, 4).map(|()| 7))?;
+        let samples = profile.samples.as_ref().expect("samples");
+        // Five at first, and one that came last.
+        assert_eq!((result, samples.total(), samples.is_full), (7, 6, true));
+        assert!(samples.to_string().contains("no room for all samples"), "{samples}");
+    }
+    Ok(())
+}
+
 /// CUPTI writes where it was told to until it is disabled, also if samples are not taken after all.
 #[test]
 fn samples_that_do_not_begin_are_an_error() -> Result<()> {
