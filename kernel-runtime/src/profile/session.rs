@@ -91,7 +91,7 @@ impl Session {
         stream: &Stream,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let is_ours = stream.is_in(self.device.context()) && !capture::is_active();
+        let is_ours = stream.is_in(self.device.context()) && !capture::is_active() && !stream.is_captured()?;
         let time = match &self.how {
             How::Events { .. } if is_ours => {
                 let start = stream.record()?;
@@ -126,7 +126,7 @@ impl Session {
     ) -> Result<Option<Time>> {
         let mut counting = lock(counting);
         let Some(counting) = counting.as_mut() else { return launch().map(|()| None) };
-        // Kernels that run already are not to be counted.
+        // CUPTI counts in the context that is current.
         self.device.default_stream().bind()?;
         let start = Instant::now();
         let (result, counted) = counting.count(launch);

@@ -253,6 +253,14 @@ impl Stream {
         Ok(RecordHandle::new(self, acquired, place))
     }
 
+    /// Whether somebody else captures the stream.
+    pub(crate) fn is_captured(&self) -> Result<bool> {
+        match &self.0.work {
+            Work::Immediate => Ok(false),
+            Work::Cuda { queue, .. } => queue.is_captured(),
+        }
+    }
+
     /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
     pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
         match &self.0.work {

@@ -10,7 +10,7 @@ mod failing;
 mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
-use kernel_runtime::{Device, Error, Result, TensorDesc};
+use kernel_runtime::{Device, Error, Result, TensorDesc, profile};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -268,6 +268,30 @@ fn what_somebody_else_captures_runs_at_each_replay() -> Result<()> {
             assert_eq!(owner.read(out, N), inputs.iter().map(|x| 4.0 * x).collect::<Vec<f32>>(), "round {round}");
         }
         assert_eq!(device.synchronize(), Ok(()));
+        Ok(())
+    })
+}
+
+/// Events around a launch would be recorded into the capture.
+#[test]
+fn profiles_leave_captures_of_somebody_else_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        let double = || -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, out) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(out, N)?) };
+            add::<_, 64>(x, x, out, N as i32).grid(5).launch(&device)
+        };
+        let (graph, profile) = profile(&device, || {
+            double()?;
+            owner.capture(double)
+        })?;
+        assert_eq!(profile.kernels.len(), 1, "what is captured has not run: {profile}");
+        graph.replay();
+        owner.wait();
+        assert_eq!(owner.read(out, N), numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
         Ok(())
     })
 }
