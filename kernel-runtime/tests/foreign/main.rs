@@ -380,6 +380,30 @@ fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
     })
 }
 
+/// The stream that was captured may have nothing to do any more, and nobody who asks it.
+#[test]
+fn what_a_graph_kept_is_freed_by_whoever_asks_next() -> Result<()> {
+    on_a_gpu(|| {
+        let (idle, owner) = (Owner::new(), Owner::new());
+        let (device, other) = (idle.device()?, owner.device()?);
+        let (x, index, out) = (idle.upload(&numbers()), idle.upload(&[BEYOND + 3]), idle.zeros(1));
+        let graph = idle.capture(|| {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)?;
+            device.captured_scratch(N * 4).map(drop)
+        })?;
+        graph.replay();
+        idle.wait();
+        drop(graph);
+        owner.check_that_memory_is_freed(|| other.poll_error().map_or(Ok(()), Err))?;
+        assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(3), "what it reported is heard");
+        assert_eq!((device.poll_error(), other.poll_error()), (None, None));
+        Ok(())
+    })
+}
+
 /// Blocks are copied by descriptors too, of memory of which rows have gaps.
 #[test]
 fn descriptors_are_made_of_borrowed_memory() -> Result<()> {
