@@ -32,8 +32,8 @@ pub(super) struct Session {
 enum How {
     /// By CUPTI, which is to finish at the end.
     Cupti(Mutex<Option<Collecting>>),
-    /// By CUPTI, which counts one launch at a time.
-    Counters { counting: Mutex<Option<Counting>>, version: u32, passes: usize },
+    /// By CUPTI, which counts one launch at a time. Times are counters, too, at these places.
+    Counters { counting: Mutex<Option<Counting>>, version: u32, passes: usize, times: Vec<usize> },
     /// By events around each launch, since this one.
     Events { base: Event, why: String },
     /// By the host's clock, as launches have run when they return.
@@ -68,7 +68,8 @@ impl Session {
                 let counting = Counting::begin(context.cu_ctx(), context.ordinal(), &counters::with_time(names));
                 let counting = counting.map_err(refused)?;
                 let (version, passes) = (counting.version(), counting.passes());
-                How::Counters { counting: Mutex::new(Some(counting)), version, passes }
+                let times = counters::places_of_time(names);
+                How::Counters { counting: Mutex::new(Some(counting)), version, passes, times }
             }
             (Some(context), Looked::Samples) => {
                 device.default_stream().bind()?;
@@ -181,7 +182,7 @@ impl Session {
                 }
                 None => (Source::Cupti { version: 0 }, Vec::new()),
             },
-            How::Counters { counting, version, passes } => {
+            How::Counters { counting, version, passes, .. } => {
                 // A launch of another thread may still be counted.
                 drop(lock(counting).take());
                 let runs = self.runs(None)?;
@@ -227,6 +228,9 @@ impl Session {
                 let ns = if counted.is_empty() { 0.0 } else { counted.remove(0) };
                 code = observed::run_of(launched.kernel, launched.place);
                 counters = counted;
+                if let How::Counters { times, .. } = &self.how {
+                    times.iter().for_each(|place| counters.insert(*place, ns));
+                }
                 (start, start + ns.max(0.0) as u64)
             }
         };

@@ -68,6 +68,12 @@ fn launches_are_counted_one_by_one() -> Result<()> {
     assert_eq!((&profile.counters[..], out.to_vec()?), (&names.map(String::from)[..], vec![2.0; 256]));
     assert!(profile.to_string().contains("read MB  other__things.sum"), "{profile}");
 
+    // Times are counted anyway, and once.
+    let ((), timed) =
+        profile::counters(&device, &[names[0], "gpu__time_duration.sum", names[1]], || add(&device, &mut out, 4))?;
+    let [read, time, things] = timed.kernels[0].counters[..] else { panic!("{timed}") };
+    assert_eq!((time, things - read, timed.kernels[0].ns()), (1500.0, 10.0, 1500));
+
     // A counter that there is not is named; and whatever went wrong before, the next profile can be made.
     let error =
         profile::counters(&device, &[names[0], "nonsense"], || -> Result<()> { panic!("it runs") }).unwrap_err();
