@@ -3,6 +3,7 @@
 use super::cupti::activity::{Collecting, Record};
 use super::cupti::ranges::Counting;
 use super::cupti::sampling::Sampling;
+use super::lines::Origin;
 use super::observed::{self, Launched};
 use super::{KernelRun, Looked, RangeRun, Samples, Source, counters};
 use crate::device::Device;
@@ -154,12 +155,19 @@ impl Session {
                     break;
                 }
                 if let Err(why) = code.load_again(&self.device) {
-                    log::debug!("the lines of `{entry}` are not known: {why}");
+                    log::warn!("code of `{entry}` cannot be loaded again: {why}");
                 }
             }
+            if !modules.has(crc) && observed::kernel_of(entry).is_some() {
+                log::warn!("samples of `{entry}` have no lines: its code was not found again");
+            }
         }
-        let line = |crc, entry: &str, pc| modules.line(crc, entry, pc).map(|line| (line.file, line.line));
-        Ok(Some(Samples::of(sampled, line)))
+        let origin = |crc, entry: &str, pc| match modules.line(crc, entry, pc) {
+            Some(line) => Origin::Line(line.file, line.line),
+            None if modules.has(crc) => Origin::NoLine,
+            None => Origin::NoCode,
+        };
+        Ok(Some(Samples::of(sampled, origin)))
     }
 
     /// Notes a range of the host.

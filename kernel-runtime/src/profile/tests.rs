@@ -1,3 +1,4 @@
+use super::lines::Origin;
 use super::*;
 use serde_json::Value;
 use std::sync::Arc;
@@ -177,8 +178,9 @@ fn lines_are_shown_as_the_source_has_them() {
         instructions: [(at(0), stalls()), (at(16), stalls())].into_iter().collect(),
         ..cupti::sampling::Sampled::default()
     };
-    let line =
-        |_, _: &str, pc| Some(if pc == 0 { ("/work/src/add.rs".to_string(), 9) } else { ("/other.rs".into(), 2) });
+    let line = |_, _: &str, pc| {
+        if pc == 0 { Origin::Line("/work/src/add.rs".into(), 9) } else { Origin::Line("/other.rs".into(), 2) }
+    };
     let samples = Samples::of(sampled, line);
     let found: Vec<_> = samples.lines.iter().map(|at| (at.file.as_str(), at.line, at.text.as_str())).collect();
     assert_eq!(found, [("/other.rs", 2, ""), ("src/add.rs", 9, "let sum = a + b;")]);
