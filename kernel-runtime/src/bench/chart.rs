@@ -172,6 +172,6 @@ mod tests {
         assert_eq!(marks([1000.0, 1001.0, 5000.0].into_iter()), [1000.0, 5000.0]);
         assert_eq!(marks([7.0, 7.0].into_iter()), [7.0]);
         assert!(marks(std::iter::empty()).is_empty());
-        assert!(marks((0..400).map(|n| f64::from(n))).len() <= MARKS as usize + 1);
+        assert!(marks((0..400).map(f64::from)).len() <= MARKS as usize + 1);
     }
 }

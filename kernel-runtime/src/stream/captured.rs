@@ -77,16 +77,19 @@ static ARE_GONE: AtomicBool = AtomicBool::new(false);
 unsafe extern "C" fn destroyed(records: *mut c_void) {
     // SAFETY: the graph's own reference, which it gives back once.
     let records = unsafe { Arc::from_raw(records.cast_const().cast::<Records>()) };
-    lock(&GONE).push(records);
+    let mut gone = lock(&GONE);
+    gone.push(records);
     ARE_GONE.store(true, Ordering::Release);
 }
 
 /// Takes the last errors of graphs that are gone, and frees what they kept.
 #[cold]
 fn sweep() {
+    let mut list = lock(&GONE);
     ARE_GONE.store(false, Ordering::Release);
+    let gone = std::mem::take(&mut *list);
     // The driver may wait for the list, so that it is not locked while memory is freed.
-    let gone = std::mem::take(&mut *lock(&GONE));
+    drop(list);
     for records in gone {
         // Of a stream that is gone nobody asks.
         if Arc::strong_count(&records) > 1 {
