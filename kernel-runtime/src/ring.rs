@@ -260,6 +260,8 @@ impl<Q: Queue> Ring<Q> {
         while self.marks.front().is_some_and(|(covered, _)| *covered <= order) {
             self.marks.pop_front();
         }
+        // After many launches the next few are looked at as soon as if there had been none.
+        self.asked_at = self.asked_at.min(self.pending.len() + LOOKED_AT);
     }
 
     /// How one launch ended, which is complete, if its record has not been reclaimed. The record
@@ -537,6 +539,24 @@ mod tests {
             ring.complete(order, &mut |done| seen += usize::from(done.error.is_some()));
             assert_eq!(seen, 20, "every error is found, marks = {marks}");
         }
+    }
+
+    #[test]
+    fn launches_after_many_are_asked_for_as_soon() {
+        let (queue, mut ring) = (Fake::default(), Ring::new());
+        for _ in 0..10 * LOOKED_AT {
+            launch(&mut ring, &queue, &mut nothing);
+        }
+        assert!(ring.may_have_failed());
+        ring.poll(&queue, &mut nothing).expect("the fake answers");
+        assert!(!ring.may_have_failed(), "they run");
+        let order = ring.snapshot();
+        ring.complete(order, &mut nothing);
+        for _ in 0..LOOKED_AT {
+            assert!(!ring.may_have_failed());
+            launch(&mut ring, &queue, &mut nothing);
+        }
+        assert!(ring.may_have_failed());
     }
 
     #[test]

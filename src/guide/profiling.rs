@@ -188,7 +188,8 @@
 //! ```
 //!
 //! A wait is counted where the value is needed, not where it is loaded. Lines of functions that were inlined are the
-//! function's own. [`Samples`](crate::profile::Samples) has all lines with all reasons, and as CSV.
+//! function's own. [`Samples`](crate::profile::Samples) has all lines with all reasons, and as CSV. CUPTI begins anew for
+//! samples: no other thread may use CUDA while they begin.
 //!
 //! Both need CUPTI of CUDA 12.6 or later. It is found as for times; CUPTI looks for `libnvperf_host.so` itself, which lies
 //! beside it, so that `LD_LIBRARY_PATH` is to name their folder unless it is the toolkit's. Where the driver lets only

@@ -1,29 +1,11 @@
 //! Counters by name, and how tables show them.
 
-/// What [`counters`](super::counters()) counts usually: bytes of the memory of the GPU, how busy memory, multiprocessors
-/// and matrix units were, how much of what was asked for lay in the second-level cache, how many warps there were of those
-/// that fit, bytes of spilled registers, and conflicts of banks of shared memory.
-///
-/// Names are those of Nsight Compute, which `ncu --query-metrics` lists.
-pub const COUNTERS: &[&str] = &[
-    "fbpa__dram_read_bytes.sum",
-    "fbpa__dram_write_bytes.sum",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    "lts__t_sector_hit_rate.pct",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum",
-    "l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-];
-
-/// How long a kernel ran, in nanoseconds: what is always counted, first.
-const TIME: &str = "gpu__time_duration.sum";
-
-/// The names with that of the time before them.
-pub(super) fn with_time<'n>(names: &[&'n str]) -> Vec<&'n str> {
-    std::iter::once(TIME).chain(names.iter().copied()).collect()
+/// A counter that is known here.
+struct Known {
+    name: &'static str,
+    /// What tables call it.
+    title: &'static str,
+    unit: Unit,
 }
 
 /// How a table shows a number.
@@ -37,32 +19,65 @@ enum Unit {
     Spilled,
 }
 
-/// What tables call the counters of [`COUNTERS`].
-const TITLES: [(&str, Unit); 10] = [
-    ("read MB", Unit::Bytes),
-    ("written MB", Unit::Bytes),
-    ("memory %", Unit::Percent),
-    ("L2 hits %", Unit::Percent),
-    ("SM %", Unit::Percent),
-    ("tensor %", Unit::Percent),
-    ("warps %", Unit::Percent),
-    ("spills read MB", Unit::Spilled),
-    ("spills written MB", Unit::Spilled),
-    ("bank conflicts", Unit::Count),
+const KNOWN: [Known; 10] = [
+    Known { name: "fbpa__dram_read_bytes.sum", title: "read MB", unit: Unit::Bytes },
+    Known { name: "fbpa__dram_write_bytes.sum", title: "written MB", unit: Unit::Bytes },
+    Known { name: "dram__throughput.avg.pct_of_peak_sustained_elapsed", title: "memory %", unit: Unit::Percent },
+    Known { name: "lts__t_sector_hit_rate.pct", title: "L2 hits %", unit: Unit::Percent },
+    Known { name: "sm__throughput.avg.pct_of_peak_sustained_elapsed", title: "SM %", unit: Unit::Percent },
+    Known {
+        name: "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        title: "tensor %",
+        unit: Unit::Percent,
+    },
+    Known { name: "sm__warps_active.avg.pct_of_peak_sustained_active", title: "warps %", unit: Unit::Percent },
+    Known { name: "l1tex__t_bytes_pipe_lsu_mem_local_op_ld.sum", title: "spills read MB", unit: Unit::Spilled },
+    Known { name: "l1tex__t_bytes_pipe_lsu_mem_local_op_st.sum", title: "spills written MB", unit: Unit::Spilled },
+    Known { name: "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", title: "bank conflicts", unit: Unit::Count },
 ];
 
-fn known(name: &str) -> Option<(&'static str, Unit)> {
-    COUNTERS.iter().position(|known| *known == name).map(|index| TITLES[index])
+/// What [`counters`](super::counters()) counts usually: bytes of the memory of the GPU, how busy memory, multiprocessors
+/// and matrix units were, how much of what was asked for lay in the second-level cache, how many warps there were of those
+/// that fit, bytes of spilled registers, and conflicts of banks of shared memory.
+///
+/// Names are those of Nsight Compute, which `ncu --query-metrics` lists.
+pub const COUNTERS: &[&str] = &NAMES;
+
+const NAMES: [&str; KNOWN.len()] = {
+    let mut names = [""; KNOWN.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = KNOWN[index].name;
+        index += 1;
+    }
+    names
+};
+
+/// How long a kernel ran, in nanoseconds: what is always counted, first.
+const TIME: &str = "gpu__time_duration.sum";
+
+/// The names with that of the time before them, and nowhere else.
+pub(super) fn with_time<'n>(names: &[&'n str]) -> Vec<&'n str> {
+    std::iter::once(TIME).chain(names.iter().copied().filter(|name| *name != TIME)).collect()
+}
+
+/// Where the names have that of the time.
+pub(super) fn places_of_time(names: &[&str]) -> Vec<usize> {
+    (0..names.len()).filter(|place| names[*place] == TIME).collect()
+}
+
+fn known(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
 }
 
 /// What a table calls a counter.
 pub(super) fn title(name: &str) -> String {
-    known(name).map_or_else(|| name.to_string(), |(title, _)| title.to_string())
+    known(name).map_or(name, |known| known.title).to_string()
 }
 
 /// A number of a counter in a table.
 pub(super) fn shown(name: &str, value: f64) -> String {
-    match known(name).map(|(_, unit)| unit) {
+    match known(name).map(|known| known.unit) {
         _ if !value.is_finite() => "?".to_string(),
         Some(Unit::Spilled) if value == 0.0 => String::new(),
         Some(Unit::Bytes | Unit::Spilled) => format!("{:.2}", value / 1e6),
@@ -89,6 +104,6 @@ mod tests {
             ("a.sum".into(), "12".into(), "0.500".into())
         );
         assert_eq!(shown("a.sum", f64::NAN), "?", "what the hardware does not say");
-        assert_eq!(with_time(&["a"]), [TIME, "a"]);
+        assert_eq!((with_time(&["a", TIME]), places_of_time(&["a", TIME])), (vec![TIME, "a"], vec![1]));
     }
 }

@@ -14,6 +14,8 @@ pub struct Samples {
     pub dropped: u64,
     /// Samples in code that CUPTI does not look into, such as the driver's own.
     pub others: u64,
+    /// Whether the hardware had no room for more samples at some time: those of then, and how many they were, nobody knows.
+    pub is_full: bool,
 }
 
 /// The samples of a line of a kernel.
@@ -29,6 +31,8 @@ pub struct LineSamples {
     pub line: u32,
     /// What stands there, if that is known.
     pub text: String,
+    /// Whether the machine code is known, which says the line: that of other libraries is if it is loaded in the work.
+    pub is_code_known: bool,
     /// How many samples.
     pub samples: u64,
     /// What warps waited for, with how many samples, the most first. CUPTI's names, of which `selected` is that of a
@@ -60,6 +64,8 @@ const REASONS: &[(&str, &str)] = &[
 
 /// The name of a warp that went on.
 const SELECTED: &str = "selected";
+/// What is said where samples were lost without number.
+const FULL: &str = "the hardware had no room for all samples: profile less at a time";
 /// Lines of a kernel that a table shows.
 const SHOWN: usize = 12;
 
@@ -78,23 +84,38 @@ struct At {
     file: String,
     line: u32,
     text: String,
+    is_code_known: bool,
+}
+
+/// What is known of an instruction.
+pub(super) enum Origin {
+    /// It is from this line of this file.
+    Line(String, u32),
+    /// The code does not say.
+    NoLine,
+    /// Nobody has the code.
+    NoCode,
 }
 
 impl Samples {
-    /// By lines, which `line` knows by checksum of the code, entry, and place in the code: file and line.
-    pub(super) fn of(sampled: Sampled, mut line: impl FnMut(u64, &str, u64) -> Option<(String, u32)>) -> Samples {
+    /// By lines, which `origin` knows by checksum of the code, entry, and place in the code.
+    pub(super) fn of(sampled: Sampled, mut origin: impl FnMut(u64, &str, u64) -> Origin) -> Samples {
         let mut lines: BTreeMap<At, BTreeMap<String, u64>> = BTreeMap::new();
         for (instruction, stalls) in sampled.instructions {
             let (kernel, place) = match observed::kernel_of(&instruction.entry) {
                 Some((kernel, place)) => (kernel.to_string(), place),
                 None => (instruction.entry.clone(), None),
             };
-            let (file, line) = line(instruction.crc, &instruction.entry, instruction.pc).unwrap_or_default();
+            let (file, line, is_code_known) = match origin(instruction.crc, &instruction.entry, instruction.pc) {
+                Origin::Line(file, line) => (file, line, true),
+                Origin::NoLine => (String::new(), 0, true),
+                Origin::NoCode => (String::new(), 0, false),
+            };
             let (file, text) = match observed::source_line(&instruction.entry, &file, line) {
                 Some((file, text)) => (file.to_string(), text.trim().to_string()),
                 None => (file, String::new()),
             };
-            let all = lines.entry(At { kernel, place, file, line, text }).or_default();
+            let all = lines.entry(At { kernel, place, file, line, text, is_code_known }).or_default();
             stalls.into_iter().for_each(|(name, samples)| *all.entry(name).or_default() += samples);
         }
         let mut lines: Vec<LineSamples> = lines.into_iter().map(|(at, stalls)| LineSamples::new(at, stalls)).collect();
@@ -108,7 +129,7 @@ impl Samples {
             let kernels = total(b).cmp(&total(a)).then_with(|| (&a.kernel, a.place).cmp(&(&b.kernel, b.place)));
             kernels.then_with(|| b.samples.cmp(&a.samples))
         });
-        Samples { lines, dropped: sampled.dropped, others: sampled.others }
+        Samples { lines, dropped: sampled.dropped, others: sampled.others, is_full: sampled.is_full }
     }
 
     /// How many there are.
@@ -132,11 +153,12 @@ impl Samples {
 use super::table::field;
 
 impl LineSamples {
-    fn new(At { kernel, place, file, line, text }: At, stalls: BTreeMap<String, u64>) -> LineSamples {
+    fn new(at: At, stalls: BTreeMap<String, u64>) -> LineSamples {
         let mut stalls: Vec<(String, u64)> = stalls.into_iter().collect();
         stalls.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
         let samples = stalls.iter().map(|(_, samples)| samples).sum();
-        LineSamples { kernel, place, file, line, text, samples, stalls }
+        let At { kernel, place, file, line, text, is_code_known } = at;
+        LineSamples { kernel, place, file, line, text, is_code_known, samples, stalls }
     }
 
     /// Its row in a table of lines of a kernel that has so many samples.
@@ -153,6 +175,7 @@ impl LineSamples {
             (line, false) => format!("{}:{line}", self.file),
         };
         let text = match self.text.as_str() {
+            _ if !self.is_code_known => "(the code was loaded before, and is not known)",
             _ if self.line == 0 => "(the code does not say which lines it is from)",
             // What comes before the first statement has the line of the attribute.
             "" if self.place.is_some_and(|place| is_here && self.line <= place.line) => "(the kernel's arguments)",
@@ -166,6 +189,7 @@ impl LineSamples {
 impl fmt::Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.total(), self.others) {
+            (0, 0) if self.is_full => return writeln!(f, "no samples: {FULL}"),
             (0, 0) => return writeln!(f, "no samples were taken: no kernel ran long enough to be met"),
             (0, others) => return writeln!(f, "no samples: all {others} were in code that CUPTI does not look into"),
             _ => {}
@@ -177,6 +201,9 @@ impl fmt::Display for Samples {
         match self.dropped {
             0 => writeln!(f)?,
             dropped => writeln!(f, " ({dropped} more were lost)")?,
+        }
+        if self.is_full {
+            writeln!(f, "{FULL}")?;
         }
         for kernel in self.lines.chunk_by(|a, b| (&a.kernel, a.place) == (&b.kernel, b.place)) {
             let Some(first) = kernel.first() else { continue };
@@ -230,8 +257,12 @@ mod tests {
         sampled
     }
 
-    fn line(_: u64, entry: &str, pc: u64) -> Option<(String, u32)> {
-        (entry == "lines_two").then(|| ("src/two.rs".to_string(), if pc < 32 { 7 } else { 9 }))
+    fn line(_: u64, entry: &str, pc: u64) -> Origin {
+        match entry {
+            "lines_two" => Origin::Line("src/two.rs".to_string(), if pc < 32 { 7 } else { 9 }),
+            "lines_lost" => Origin::NoCode,
+            _ => Origin::NoLine,
+        }
     }
 
     #[test]
@@ -268,10 +299,27 @@ lines_unknown: 5 samples
     }
 
     #[test]
+    fn code_without_lines_is_not_code_that_nobody_has() {
+        let mut sampled = Sampled::default();
+        for entry in ["lines_lost", "lines_unknown"] {
+            let at = Instruction { crc: 1, entry: entry.into(), pc: 0 };
+            sampled.instructions.insert(at, BTreeMap::from([("wait".to_string(), 4)]));
+        }
+        let samples = Samples::of(sampled, line);
+        let known: Vec<_> = samples.lines.iter().map(|at| (at.kernel.as_str(), at.line, at.is_code_known)).collect();
+        assert_eq!(known, [("lines_lost", 0, false), ("lines_unknown", 0, true)]);
+        let text = samples.to_string();
+        let [lost, unknown] = ["was loaded before, and is not known", "does not say which"].map(|part| text.find(part));
+        assert!(lost.is_some() && lost < unknown, "{text}");
+    }
+
+    #[test]
     fn that_there_are_no_samples_is_said() {
         assert!(Samples::default().to_string().starts_with("no samples were taken: "));
         let others = Samples { others: 7, ..Samples::default() };
         assert!(others.to_string().starts_with("no samples: all 7 were in code"), "{others}");
+        let full = Samples { is_full: true, ..Samples::default() };
+        assert_eq!(full.to_string(), format!("no samples: {FULL}\n"));
     }
 
     #[test]

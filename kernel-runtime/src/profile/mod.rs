@@ -185,7 +185,9 @@ pub fn counters<R>(device: &Device, names: &[&str], work: impl FnOnce() -> Resul
 /// their times are those between events, as CUPTI does not time kernels while it takes samples.
 ///
 /// CUPTI begins anew for it, so that it knows all code that is loaded (`cuptiFinalize`): records that others in the process
-/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead.
+/// collect by CUPTI end there. Another profiler that subscribes to CUPTI is an error instead. No other thread may use CUDA
+/// while this begins, on whatever device: the process may crash in a call of the driver that CUPTI leaves meanwhile.
+/// Where the hardware has no room for all samples, [`Samples::is_full`] says so.
 ///
 /// # Errors
 ///
@@ -218,14 +220,14 @@ fn look<R>(device: &Device, look: Looked<'_>, work: impl FnOnce() -> Result<R>) 
     capture::refuse("making a profile")?;
     device.synchronize()?;
     let looking = observed::look_on(|| Session::begin(device, look))?;
-    let session = looking.session.clone();
     let start = Instant::now();
     let result = work()?;
     device.synchronize()?;
     let wall_ns = start.elapsed().as_nanos() as u64;
+    looking.looks_away();
+    let samples = looking.session.samples()?;
+    let (source, kernels, ranges) = looking.session.finish()?;
     drop(looking);
-    let samples = session.samples()?;
-    let (source, kernels, ranges) = session.finish()?;
     let counters = match look {
         Looked::Counters(names) => names.iter().map(|name| name.to_string()).collect(),
         Looked::Times | Looked::Samples => Vec::new(),

@@ -23,6 +23,9 @@ pub(crate) trait Code: Send + Sync {
     /// What the hardware is given for it.
     fn run(&self) -> CodeRun;
 
+    /// What tells variants apart.
+    fn variant(&self) -> usize;
+
     /// Loads it once more, as it was loaded before, and drops that.
     fn load_again(&self, device: &Device) -> Result<()>;
 
@@ -63,7 +66,7 @@ pub(super) fn session() -> Option<Arc<Session>> {
     if watchers::is_there(Watcher::Profile) { lock(&SESSION).clone() } else { None }
 }
 
-/// Begins a profile and lets it look on, until what is returned is dropped.
+/// Begins a profile and lets it look on. It has ended when what is returned is dropped; then another one may begin.
 ///
 /// # Errors
 /// If another one does; those of beginning.
@@ -81,22 +84,41 @@ pub(super) fn look_on(begin: impl FnOnce() -> Result<Session>) -> Result<Looking
     Ok(Looking { session })
 }
 
-/// A profile looks on.
+/// The profile that is being made.
 pub(super) struct Looking {
     pub(super) session: Arc<Session>,
 }
 
+impl Looking {
+    /// It has seen what there is to see.
+    pub(super) fn looks_away(&self) {
+        watchers::go(Watcher::Profile);
+    }
+}
+
 impl Drop for Looking {
     fn drop(&mut self) {
-        watchers::go(Watcher::Profile);
+        self.looks_away();
+        // Launches of other threads may still have the session. What CUPTI does for it ends before the next one begins.
+        self.session.end();
         *lock(&SESSION) = None;
     }
 }
 
-/// Remembers whose code has this entry: on a GPU, kernels are known by the names of their entries.
+/// Remembers whose code has this entry: on a GPU, kernels are known by the names of their entries. A variant that is loaded
+/// into several contexts is one, unless it is other code there.
 #[cold]
 pub(crate) fn note_loaded(entry: &str, kernel: &'static str, place: Place, code: Arc<dyn Code>) {
-    lock(&LOADED).push(Loaded { entry: entry.into(), kernel, place, code });
+    let mut loaded = lock(&LOADED);
+    let is_known = |known: &Loaded| {
+        (&*known.entry, known.place) == (entry, place)
+            && known.code.variant() == code.variant()
+            && known.code.run() == code.run()
+    };
+    if loaded.iter().any(is_known) {
+        return;
+    }
+    loaded.push(Loaded { entry: entry.into(), kernel, place, code });
 }
 
 /// The kernel whose code has this entry, with its place; without, if several kernels have a name.
@@ -118,12 +140,12 @@ pub(super) fn source_line(entry: &str, file: &str, line: u32) -> Option<(&'stati
     code_of(entry).iter().find_map(|code| code.source_line(file, line))
 }
 
-/// What the hardware is given for a kernel, if only one variant of it was loaded.
+/// What the hardware is given for a kernel, if that is the same for all variants of it that were loaded.
 pub(super) fn run_of(kernel: &str, place: Place) -> Option<CodeRun> {
     let loaded = lock(&LOADED);
     let mut found = loaded.iter().filter(|known| known.kernel == kernel && known.place == place);
-    let first = found.next()?;
-    found.next().is_none().then(|| first.code.run())
+    let run = found.next()?.code.run();
+    found.all(|other| other.code.run() == run).then_some(run)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

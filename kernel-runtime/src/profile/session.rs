@@ -3,6 +3,7 @@
 use super::cupti::activity::{Collecting, Record};
 use super::cupti::ranges::Counting;
 use super::cupti::sampling::Sampling;
+use super::lines::Origin;
 use super::observed::{self, Launched};
 use super::{KernelRun, Looked, RangeRun, Samples, Source, counters};
 use crate::device::Device;
@@ -32,8 +33,8 @@ pub(super) struct Session {
 enum How {
     /// By CUPTI, which is to finish at the end.
     Cupti(Mutex<Option<Collecting>>),
-    /// By CUPTI, which counts one launch at a time.
-    Counters { counting: Mutex<Option<Counting>>, version: u32, passes: usize },
+    /// By CUPTI, which counts one launch at a time. Times are counters, too, at these places.
+    Counters { counting: Mutex<Option<Counting>>, version: u32, passes: usize, times: Vec<usize> },
     /// By events around each launch, since this one.
     Events { base: Event, why: String },
     /// By the host's clock, as launches have run when they return.
@@ -68,7 +69,8 @@ impl Session {
                 let counting = Counting::begin(context.cu_ctx(), context.ordinal(), &counters::with_time(names));
                 let counting = counting.map_err(refused)?;
                 let (version, passes) = (counting.version(), counting.passes());
-                How::Counters { counting: Mutex::new(Some(counting)), version, passes }
+                let times = counters::places_of_time(names);
+                How::Counters { counting: Mutex::new(Some(counting)), version, passes, times }
             }
             (Some(context), Looked::Samples) => {
                 device.default_stream().bind()?;
@@ -91,7 +93,7 @@ impl Session {
         stream: &Stream,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let is_ours = stream.is_in(self.device.context()) && !capture::is_active();
+        let is_ours = stream.is_in(self.device.context()) && !capture::is_active() && !stream.is_captured()?;
         let time = match &self.how {
             How::Events { .. } if is_ours => {
                 let start = stream.record()?;
@@ -126,7 +128,7 @@ impl Session {
     ) -> Result<Option<Time>> {
         let mut counting = lock(counting);
         let Some(counting) = counting.as_mut() else { return launch().map(|()| None) };
-        // Kernels that run already are not to be counted.
+        // CUPTI counts in the context that is current.
         self.device.default_stream().bind()?;
         let start = Instant::now();
         let (result, counted) = counting.count(launch);
@@ -144,7 +146,7 @@ impl Session {
         let refused = |why: String| Error::Unsupported { what: Looked::Samples.what().into(), reason: why.into() };
         let (sampled, modules) = sampling.finish().map_err(refused)?;
         if sampled.is_full {
-            log::warn!("samples are missing in the profile: the hardware had no room for more");
+            log::warn!("samples are missing in the profile: the hardware had no room for all");
         }
         let sampled_code: BTreeSet<_> = sampled.instructions.keys().map(|at| (at.crc, &at.entry)).collect();
         for (crc, entry) in sampled_code {
@@ -153,12 +155,19 @@ impl Session {
                     break;
                 }
                 if let Err(why) = code.load_again(&self.device) {
-                    log::debug!("the lines of `{entry}` are not known: {why}");
+                    log::warn!("code of `{entry}` cannot be loaded again: {why}");
                 }
             }
+            if !modules.has(crc) && observed::kernel_of(entry).is_some() {
+                log::warn!("samples of `{entry}` have no lines: its code was not found again");
+            }
         }
-        let line = |crc, entry: &str, pc| modules.line(crc, entry, pc).map(|line| (line.file, line.line));
-        Ok(Some(Samples::of(sampled, line)))
+        let origin = |crc, entry: &str, pc| match modules.line(crc, entry, pc) {
+            Some(line) => Origin::Line(line.file, line.line),
+            None if modules.has(crc) => Origin::NoLine,
+            None => Origin::NoCode,
+        };
+        Ok(Some(Samples::of(sampled, origin)))
     }
 
     /// Notes a range of the host.
@@ -181,9 +190,10 @@ impl Session {
                 }
                 None => (Source::Cupti { version: 0 }, Vec::new()),
             },
-            How::Counters { counting, version, passes } => {
+            How::Counters { counting, version, passes, .. } => {
+                // A launch of another thread may still be counted.
+                drop(lock(counting).take());
                 let runs = self.runs(None)?;
-                *lock(counting) = None;
                 (Source::Counters { version: *version, passes: *passes }, runs)
             }
             How::Events { base, why } => (Source::Events { why: why.clone() }, self.runs(Some(base))?),
@@ -191,6 +201,16 @@ impl Session {
         };
         kernels.sort_by_key(|run: &KernelRun| (run.start_ns, run.end_ns));
         Ok((source, kernels, ranges))
+    }
+
+    /// Ends what CUPTI still does for the profile.
+    pub(super) fn end(&self) {
+        drop(lock(&self.sampling).take());
+        match &self.how {
+            How::Cupti(collecting) => drop(lock(collecting).take()),
+            How::Counters { counting, .. } => drop(lock(counting).take()),
+            How::Events { .. } | How::Clock => {}
+        }
     }
 
     fn runs(&self, base: Option<&Event>) -> Result<Vec<KernelRun>> {
@@ -216,6 +236,9 @@ impl Session {
                 let ns = if counted.is_empty() { 0.0 } else { counted.remove(0) };
                 code = observed::run_of(launched.kernel, launched.place);
                 counters = counted;
+                if let How::Counters { times, .. } = &self.how {
+                    times.iter().for_each(|place| counters.insert(*place, ns));
+                }
                 (start, start + ns.max(0.0) as u64)
             }
         };

@@ -1,3 +1,4 @@
+use super::lines::Origin;
 use super::*;
 use serde_json::Value;
 use std::sync::Arc;
@@ -111,11 +112,15 @@ fn what_cannot_be_written_is_an_error() {
     assert!(error.contains("/no/such/folder/trace.json"), "{error}");
 }
 
-/// Code that was never loaded.
-struct Never(CodeRun);
+/// Code that was never loaded, of a variant.
+struct Never(usize, CodeRun);
 
 impl observed::Code for Never {
     fn run(&self) -> CodeRun {
+        self.1
+    }
+
+    fn variant(&self) -> usize {
         self.0
     }
 
@@ -129,7 +134,11 @@ impl observed::Code for Never {
 }
 
 fn note(entry: &str, kernel: &'static str, place: Place, code: CodeRun) {
-    observed::note_loaded(entry, kernel, place, Arc::new(Never(code)));
+    note_variant(entry, kernel, place, (0, code));
+}
+
+fn note_variant(entry: &str, kernel: &'static str, place: Place, (variant, code): (usize, CodeRun)) {
+    observed::note_loaded(entry, kernel, place, Arc::new(Never(variant, code)));
 }
 
 /// The name of an entry says which kernel it is, unless several kernels have it.
@@ -145,10 +154,13 @@ fn entries_are_known_by_what_was_loaded() {
     assert_eq!(observed::kernel_of("tests_never"), None);
 }
 
-/// What is launched is one of the variants that were loaded: which one is known if there is one.
+/// What is launched is one of the variants that were loaded: nobody knows which.
 #[test]
-fn what_hardware_is_given_is_known_of_kernels_with_one_variant() {
-    note("tests_single", "single", PLACE, CODE);
+fn what_hardware_is_given_is_known_if_it_is_the_same_for_all_variants() {
+    for variant in [1, 1, 2] {
+        note_variant("tests_single", "single", PLACE, (variant, CODE));
+    }
+    assert_eq!(observed::code_of("tests_single").len(), 2, "a variant is known once");
     note("tests_double", "double", PLACE, CODE);
     note("tests_double", "double", PLACE, CodeRun { registers: 80, ..CODE });
     assert_eq!(observed::run_of("single", PLACE), Some(CODE));
@@ -166,8 +178,9 @@ fn lines_are_shown_as_the_source_has_them() {
         instructions: [(at(0), stalls()), (at(16), stalls())].into_iter().collect(),
         ..cupti::sampling::Sampled::default()
     };
-    let line =
-        |_, _: &str, pc| Some(if pc == 0 { ("/work/src/add.rs".to_string(), 9) } else { ("/other.rs".into(), 2) });
+    let line = |_, _: &str, pc| {
+        if pc == 0 { Origin::Line("/work/src/add.rs".into(), 9) } else { Origin::Line("/other.rs".into(), 2) }
+    };
     let samples = Samples::of(sampled, line);
     let found: Vec<_> = samples.lines.iter().map(|at| (at.file.as_str(), at.line, at.text.as_str())).collect();
     assert_eq!(found, [("/other.rs", 2, ""), ("src/add.rs", 9, "let sum = a + b;")]);

@@ -3,7 +3,8 @@
 //! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when. So its record
 //! belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then the records are freed.
 //! Until then they are looked at whenever somebody asks the stream for errors. Memory that such launches need beside what they
-//! are given lives as long, too.
+//! are given lives as long, too. The driver may not be called where it says that a graph is gone: memory is freed when
+//! somebody asks the next time, whichever stream.
 
 use super::lock;
 use crate::context::CudaMemory;
@@ -26,8 +27,9 @@ const BLOCK: usize = 64;
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// The graphs in which launches of a stream were captured.
-#[derive(Default)]
 pub(super) struct Captured {
+    stream: u64,
+    ledger: &'static Ledger,
     graphs: Mutex<Vec<(u64, Arc<Records>)>>,
     /// Whether there are any, for those who look without the lock.
     is_used: AtomicBool,
@@ -36,9 +38,13 @@ pub(super) struct Captured {
 /// The records of one captured graph, and what else it keeps.
 struct Records {
     memory: Arc<CudaMemory>,
+    stream: u64,
+    ledger: &'static Ledger,
     slots: Mutex<Slots>,
     /// Of launches that need it.
     scratch: Mutex<Vec<DeviceMemory>>,
+    /// Whether the graph is gone, and nothing is left.
+    is_freed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -64,15 +70,41 @@ pub(super) struct CapturedLaunch {
 
 /// Records of graphs that the driver has destroyed. It forbids calling it where it says so, so that they are freed later.
 static GONE: Mutex<Vec<Arc<Records>>> = Mutex::new(Vec::new());
+/// Whether there are any, for those who look without the lock.
+static ARE_GONE: AtomicBool = AtomicBool::new(false);
 
 /// What the driver calls when it destroys a graph, and all that was made of it.
 unsafe extern "C" fn destroyed(records: *mut c_void) {
     // SAFETY: the graph's own reference, which it gives back once.
     let records = unsafe { Arc::from_raw(records.cast_const().cast::<Records>()) };
-    lock(&GONE).push(records);
+    let mut gone = lock(&GONE);
+    gone.push(records);
+    ARE_GONE.store(true, Ordering::Release);
+}
+
+/// Takes the last errors of graphs that are gone, and frees what they kept.
+#[cold]
+fn sweep() {
+    let mut list = lock(&GONE);
+    ARE_GONE.store(false, Ordering::Release);
+    let gone = std::mem::take(&mut *list);
+    // The driver may wait for the list, so that it is not locked while memory is freed.
+    drop(list);
+    for records in gone {
+        // Of a stream that is gone nobody asks.
+        if Arc::strong_count(&records) > 1 {
+            records.collect();
+        }
+        records.free();
+    }
 }
 
 impl Captured {
+    /// Of the stream with this number, whose errors go to this ledger.
+    pub(super) fn new(stream: u64, ledger: &'static Ledger) -> Captured {
+        Captured { stream, ledger, graphs: Mutex::default(), is_used: AtomicBool::new(false) }
+    }
+
     /// A record for a launch that is given to the stream next, if that is being captured.
     pub(super) fn acquire(
         &self,
@@ -105,8 +137,14 @@ impl Captured {
         let records = match known {
             Some(records) => records,
             None => {
-                let records =
-                    Arc::new(Records { memory: memory.clone(), slots: Mutex::default(), scratch: Mutex::default() });
+                let records = Arc::new(Records {
+                    memory: memory.clone(),
+                    stream: self.stream,
+                    ledger: self.ledger,
+                    slots: Mutex::default(),
+                    scratch: Mutex::default(),
+                    is_freed: AtomicBool::new(false),
+                });
                 let own = Arc::into_raw(records.clone());
                 // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
                 if let Err(error) = unsafe { driver::keep_with_graph(graph, own.cast_mut().cast(), destroyed) } {
@@ -122,25 +160,21 @@ impl Captured {
         Ok(Some(records))
     }
 
-    /// Gives the errors that replays have reported so far to the ledger, and frees records that nothing uses any more.
-    pub(super) fn collect(&self, stream: u64, ledger: &Ledger) {
+    /// Gives the errors that replays have reported so far to the ledger, and frees what graphs of any stream kept that are
+    /// gone.
+    pub(super) fn collect(&self) {
+        if ARE_GONE.load(Ordering::Acquire) {
+            sweep();
+        }
         if !self.is_used.load(Ordering::Acquire) {
             return;
         }
         let mut graphs = lock(&self.graphs);
-        // Before the records are looked at: of a graph that goes later, there may be more to hear.
-        let gone = std::mem::take(&mut *lock(&GONE));
-        for (_, records) in graphs.iter() {
-            records.collect(|launch, error| ledger.lock().push_error(stream, launch, error));
-        }
-        if gone.is_empty() {
-            return;
-        }
-        let is_gone = |records: &Arc<Records>| gone.iter().any(|own| Arc::ptr_eq(own, records));
-        graphs.retain(|(_, records)| !is_gone(records));
+        graphs.retain(|(_, records)| {
+            records.collect();
+            !records.is_freed.load(Ordering::Acquire)
+        });
         self.is_used.store(!graphs.is_empty(), Ordering::Release);
-        // Those of other streams wait until their stream has taken their last errors.
-        lock(&GONE).extend(gone.into_iter().filter(|records| Arc::strong_count(records) > 1));
     }
 }
 
@@ -166,7 +200,7 @@ impl Records {
         Ok(CapturedLaunch { launch, address })
     }
 
-    fn collect(&self, mut found: impl FnMut(LaunchId, Error)) {
+    fn collect(&self) {
         let state = lock(&self.slots);
         if !state.slots.iter().any(Slot::is_claimed) {
             return;
@@ -177,8 +211,17 @@ impl Records {
             let record = unsafe { slot.record.read_volatile() };
             // SAFETY: as above. A replay that fails from here on claims the record anew.
             unsafe { slot.record.write_volatile(LaunchRecord::default()) };
-            found(slot.launch, slot.source.error(&record));
+            self.ledger.lock().push_error(self.stream, slot.launch, slot.source.error(&record));
         }
+    }
+
+    fn free(&self) {
+        self.memory.within(|| {
+            let _mode = CaptureMode::relaxed();
+            *lock(&self.slots) = Slots::default();
+            lock(&self.scratch).clear();
+        });
+        self.is_freed.store(true, Ordering::Release);
     }
 }
 
@@ -192,10 +235,8 @@ impl Slot {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // The fields free memory in the current context.
-        let _ = self.memory.bind();
-        let _mode = CaptureMode::relaxed();
-        lock(&self.slots).blocks.clear();
-        lock(&self.scratch).clear();
+        if !self.is_freed.load(Ordering::Acquire) {
+            self.free();
+        }
     }
 }

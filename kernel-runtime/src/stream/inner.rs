@@ -20,7 +20,7 @@ impl StreamInner {
         let mut done = Collect::new(self);
         lock(ring).complete(order, &mut |ended| done.add(ended));
         drop(done);
-        captured.collect(self.id, self.ledger);
+        captured.collect();
         for (replays, graph) in graphs {
             let mut done = Collect::new(self);
             let ended = graph.complete(replays, &mut |launch, error| done.locked().push_error(self.id, launch, error));
@@ -63,7 +63,7 @@ impl StreamInner {
     #[inline]
     fn poll_if(&self, is_worth_it: impl FnOnce(&Ring<CudaQueue>) -> bool) {
         let Work::Cuda { queue, ring, captured } = &self.work else { return };
-        captured.collect(self.id, self.ledger);
+        captured.collect();
         // Whoever holds the lock looks at them too, and may be waiting.
         let Ok(mut ring) = ring.try_lock() else { return };
         if is_worth_it(&ring) {
@@ -110,13 +110,14 @@ impl<'s> Collect<'s> {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        if let Work::Cuda { queue, ring, .. } = &self.work {
+        if let Work::Cuda { queue, ring, captured } = &self.work {
             // The records must not be freed while a kernel may write to them. When waiting fails, the
             // context is broken and no kernel runs in it any more.
             let is_in_use = lock(ring).is_in_use();
             if is_in_use && let Err(error) = self.finish() {
                 log::warn!("a stream was dropped while its device does not answer: {error}");
             }
+            captured.collect();
             // The fields that follow free pinned memory and events in the current context.
             let _ = queue.memory.bind();
         }

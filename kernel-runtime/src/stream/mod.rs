@@ -89,7 +89,7 @@ fn next_id() -> u64 {
 
 impl Stream {
     pub(crate) fn cpu(context: Arc<Context>) -> Self {
-        Self::with_work(context, Work::Immediate)
+        Self::with_work(next_id(), context, Work::Immediate)
     }
 
     /// Wraps a stream of cudarc, of the context `memory`, which is that of `context`. `is_foreign` if somebody else uses it
@@ -111,11 +111,13 @@ impl Stream {
             stream,
             join: Mutex::new(None),
         };
-        Self::with_work(context, Work::Cuda { queue, ring: Mutex::new(Ring::new()), captured: Captured::default() })
+        let id = next_id();
+        let captured = Captured::new(id, context.ledger());
+        Self::with_work(id, context, Work::Cuda { queue, ring: Mutex::new(Ring::new()), captured })
     }
 
-    fn with_work(context: Arc<Context>, work: Work) -> Self {
-        let (id, ledger) = (next_id(), context.ledger());
+    fn with_work(id: u64, context: Arc<Context>, work: Work) -> Self {
+        let ledger = context.ledger();
         let stream = Stream(Arc::new(StreamInner { id, context, work, ledger, graphs: Mutex::default() }));
         if stream.is_cuda() {
             ledger.lock().add_stream(id, stream.downgrade());
@@ -251,6 +253,14 @@ impl Stream {
         let place = done.locked().append_fallible(self.0.id, acquired.launch, uses);
         ring.set_place(place);
         Ok(RecordHandle::new(self, acquired, place))
+    }
+
+    /// Whether somebody else captures the stream.
+    pub(crate) fn is_captured(&self) -> Result<bool> {
+        match &self.0.work {
+            Work::Immediate => Ok(false),
+            Work::Cuda { queue, .. } => queue.is_captured(),
+        }
     }
 
     /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.

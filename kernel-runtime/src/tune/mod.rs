@@ -161,7 +161,7 @@ impl<C: Constexprs> Tuner<C> {
         self
     }
 
-    /// How long it may take.
+    /// How long it may take, but for the least that there is to do: [`Settings::budget`].
     pub fn budget(mut self, budget: Duration) -> Self {
         self.settings.budget = Some(budget);
         self

@@ -26,12 +26,23 @@ pub fn is_faster(a: &[f64], b: &[f64]) -> bool {
 /// `n`-th of that beyond `z`.)
 pub fn is_fastest_faster(a: &[f64], of: usize, b: &[f64]) -> bool {
     const WORTH_IT: f64 = 0.995;
-    /// Standard deviations.
-    const BEYOND_CHANCE: f64 = 2.0;
     let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
     let (wins, rounds) = (ratios.iter().filter(|ratio| **ratio < 1.0).count() as f64, ratios.len() as f64);
-    let beyond = (BEYOND_CHANCE.powi(2) + 2.0 * (of.max(1) as f64).ln()).sqrt();
+    let beyond = beyond_chance(of).sqrt();
     wins >= rounds / 2.0 + beyond * rounds.sqrt() / 2.0 && median(&mut ratios) < WORTH_IT
+}
+
+/// The fewest rounds in which the fastest of so many can be faster than another one beyond noise: where it wins all of them.
+pub fn least_rounds(of: usize) -> usize {
+    // From `rounds >= rounds / 2 + beyond * rounds.sqrt() / 2`.
+    beyond_chance(of).ceil() as usize
+}
+
+/// How many standard deviations the fastest of so many must be away from chance, squared.
+fn beyond_chance(of: usize) -> f64 {
+    /// Standard deviations.
+    const BEYOND_CHANCE: f64 = 2.0;
+    BEYOND_CHANCE.powi(2) + 2.0 * (of.max(1) as f64).ln()
 }
 
 #[cfg(test)]
@@ -54,6 +65,16 @@ mod tests {
         assert!(is_faster(&fast, &slow) && !is_fastest_faster(&fast, 8, &slow));
         fast[..2].fill(0.99);
         assert!(is_fastest_faster(&fast, 8, &slow), "24 wins");
+    }
+
+    #[test]
+    fn one_that_always_wins_does_so_in_the_fewest_rounds() {
+        assert_eq!([1, 2, 7, 8, 16].map(least_rounds), [4, 6, 8, 9, 10]);
+        for of in 1..40 {
+            let rounds = least_rounds(of);
+            let wins = |rounds: usize| is_fastest_faster(&vec![0.9; rounds], of, &vec![1.0; rounds]);
+            assert!(wins(rounds) && !wins(rounds - 1), "{of}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::progress::{Observe, Progress, Silent};
 use super::search::Search;
 use super::settings::Settings;
-use super::stats::{is_faster, is_fastest_faster, median};
+use super::stats::{is_faster, is_fastest_faster, least_rounds, median};
 use crate::error::{Error, Result};
 use crate::launch::{Config, Constexprs};
 use std::collections::{BTreeMap, VecDeque};
@@ -250,7 +250,8 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     }
 
     /// The best of all, and the configuration to start at, in turns. The first is the winner. Without a device there are no
-    /// turns: the times of the search are all that there is, and the configuration to start at stays.
+    /// turns: the times of the search are all that there is, and the configuration to start at stays. Who has been asked to
+    /// stop compares the best alone.
     fn compare(&mut self, ended: Ended) -> (Vec<Finalist<C>>, Ended) {
         let Some(best) = self.best() else { return (Vec::new(), ended) };
         let mut near: Vec<(f64, Config<C>)> = self
@@ -261,7 +262,8 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             })
             .collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
-        near.truncate(self.settings.finalists.max(1));
+        let finalists = if self.settings.stop.is_asked() { 1 } else { self.settings.finalists.max(1) };
+        near.truncate(finalists);
         let time =
             |config: Config<C>| self.tried.iter().find(|tried| tried.config == config)?.result.as_ref().ok().copied();
         if let Some((start, ms)) = self.start.and_then(|start| Some((start, time(start)?)))
@@ -285,9 +287,16 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             let unseen = self.tried.iter().any(|tried| tried.config == *config && tried.runs == 0);
             *out = unseen && self.fails(|measure| measure.check(config))?;
         }
+        // In fewer rounds the configuration to start at could not be beaten.
+        let least = least_rounds(configs.len() - 1);
+        let was_asked = self.settings.stop.is_asked();
         for round in 0..ROUNDS {
             let late = self.settings.budget.is_some_and(|budget| self.measure.elapsed() >= budget);
-            if round >= LEAST_ROUNDS && (late || self.settings.stop.is_asked()) {
+            let is_over = match self.settings.stop.is_asked() {
+                true if !was_asked => round > 0,
+                is_asked => round >= least && (late || is_asked),
+            };
+            if is_over {
                 break;
             }
             for turn in 0..configs.len() {
@@ -392,9 +401,6 @@ const FIRST: usize = 8;
 
 /// Seeds from other subjects.
 const FROM_LOG: usize = 4;
-
-/// Rounds of the final that no budget cuts: as many as can tell a winner of eight from chance.
-const LEAST_ROUNDS: usize = 9;
 
 /// Reasons in an error.
 const SHOWN: usize = 3;

@@ -10,7 +10,7 @@ mod failing;
 mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
-use kernel_runtime::{Device, Error, Result, TensorDesc};
+use kernel_runtime::{Device, Error, Result, TensorDesc, profile};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -272,6 +272,30 @@ fn what_somebody_else_captures_runs_at_each_replay() -> Result<()> {
     })
 }
 
+/// Events around a launch would be recorded into the capture.
+#[test]
+fn profiles_leave_captures_of_somebody_else_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        let double = || -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, out) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(out, N)?) };
+            add::<_, 64>(x, x, out, N as i32).grid(5).launch(&device)
+        };
+        let (graph, profile) = profile(&device, || {
+            double()?;
+            owner.capture(double)
+        })?;
+        assert_eq!(profile.kernels.len(), 1, "what is captured has not run: {profile}");
+        graph.replay();
+        owner.wait();
+        assert_eq!(owner.read(out, N), numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
+        Ok(())
+    })
+}
+
 #[test]
 fn replays_report_errors_for_as_long_as_the_graph_lives() -> Result<()> {
     on_a_gpu(|| {
@@ -352,6 +376,30 @@ fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
         drop(graph);
         assert_eq!(device.poll_error(), None);
         assert_eq!(device.synchronize(), Ok(()));
+        Ok(())
+    })
+}
+
+/// The stream that was captured may have nothing to do any more, and nobody who asks it.
+#[test]
+fn what_a_graph_kept_is_freed_by_whoever_asks_next() -> Result<()> {
+    on_a_gpu(|| {
+        let (idle, owner) = (Owner::new(), Owner::new());
+        let (device, other) = (idle.device()?, owner.device()?);
+        let (x, index, out) = (idle.upload(&numbers()), idle.upload(&[BEYOND + 3]), idle.zeros(1));
+        let graph = idle.capture(|| {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)?;
+            device.captured_scratch(N * 4).map(drop)
+        })?;
+        graph.replay();
+        idle.wait();
+        drop(graph);
+        owner.check_that_memory_is_freed(|| other.poll_error().map_or(Ok(()), Err))?;
+        assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(3), "what it reported is heard");
+        assert_eq!((device.poll_error(), other.poll_error()), (None, None));
         Ok(())
     })
 }

@@ -163,6 +163,13 @@ impl Owner {
     }
 
     /// In the model, that the host does not wait for the whole context.
+    pub fn check_that_memory_is_freed(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(calls) = calls(run)? {
+            assert!(calls.iter().any(|call| call == "cuMemFree_v2"), "{calls:?}");
+        }
+        Ok(())
+    }
+
     pub fn check_that_nothing_waits_for_all(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
         if let Some(calls) = calls(run)? {
             let waits = calls.iter().filter(|call| *call == "cuCtxSynchronize").count();

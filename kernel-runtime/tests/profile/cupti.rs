@@ -1,5 +1,6 @@
 //! A model of CUPTI, which the test compiles and opens in its place: it counts and samples what it is told to, and refuses
-//! what CUPTI's headers do not allow. With `--cfg refuses` nobody may count, with `--cfg old` it is of CUDA 11.
+//! what CUPTI's headers do not allow. With `--cfg refuses` nobody may count, with `--cfg old` it is of CUDA 11, with
+//! `--cfg starts_nothing` it takes no samples after all, and with `--cfg is_full` the hardware has no room for more of them.
 //!
 //! It is no part of a crate. Its unsafe blocks rely on what CUPTI's callers promise: that pointers are those of its headers.
 
@@ -12,6 +13,7 @@ use std::sync::Mutex;
 const SUCCESS: c_int = 0;
 const INVALID_PARAMETER: c_int = 1;
 const INVALID_OPERATION: c_int = 7;
+const OUT_OF_MEMORY: c_int = 8;
 const INVALID_METRIC_NAME: c_int = 17;
 const INSUFFICIENT_PRIVILEGES: c_int = 35;
 
@@ -25,6 +27,7 @@ struct State {
     launches: u32,
     sampling: Option<usize>,
     gotten: u32,
+    flushed: bool,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -36,6 +39,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     launches: 0,
     sampling: None,
     gotten: 0,
+    flushed: false,
 });
 
 fn state() -> std::sync::MutexGuard<'static, State> {
@@ -108,6 +112,7 @@ extern "C" fn cuptiActivityDisable(_: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiActivityFlushAll(_: u32) -> c_int {
+    state().flushed = true;
     SUCCESS
 }
 
@@ -121,11 +126,11 @@ extern "C" fn cuptiActivityGetNextRecord(_: *mut u8, _: usize, _: *mut *mut c_vo
     INVALID_OPERATION
 }
 
-/// Nothing may be under way.
+/// Nothing may be under way, and records have been given away.
 #[unsafe(no_mangle)]
 extern "C" fn cuptiFinalize() -> c_int {
     let state = state();
-    done(!state.initialized && state.sampling.is_none(), INVALID_OPERATION)
+    done(!state.initialized && state.sampling.is_none() && state.flushed, INVALID_OPERATION)
 }
 
 // Counters.
@@ -364,13 +369,16 @@ extern "C" fn cuptiPCSamplingEnable(params: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingDisable(params: *mut usize) -> c_int {
     params!(params, 24);
-    done(state().sampling.take().is_some() || cfg!(refuses), INVALID_OPERATION)
+    let data = state().sampling.take();
+    // What was still on its way.
+    data.into_iter().for_each(|data| write(data, &[(80, [0, 1])], 0));
+    done(data.is_some() || cfg!(refuses), INVALID_OPERATION)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingStart(params: *mut usize) -> c_int {
     params!(params, 24);
-    done(state().sampling.is_some(), INVALID_OPERATION)
+    done(state().sampling.is_some() && !cfg!(starts_nothing), INVALID_OPERATION)
 }
 
 #[unsafe(no_mangle)]
@@ -434,6 +442,11 @@ extern "C" fn cuptiPCSamplingGetStallReasons(params: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuptiPCSamplingGetData(params: *mut usize) -> c_int {
     let words = params!(params, 32);
+    // It takes its time, in which other threads may do what they should not.
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    if cfg!(is_full) {
+        return OUT_OF_MEMORY;
+    }
     let first = std::mem::replace(&mut state().gotten, 1) == 0;
     write(words[3], if first { &[(32, [2, 1]), (64, [0, 4])] } else { &[] }, 0);
     SUCCESS

@@ -10,6 +10,7 @@ use kernel_runtime::profile::{self, COUNTERS, Source};
 use kernel_runtime::{Buffer, Device, Error, Result};
 use kernels::{ADD, AddConsts, leak};
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -24,7 +25,7 @@ fn has_cupti(cfg: Option<&str>) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(&rustc);
     command.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=cupti", "-Cpanic=abort", "-o"]);
-    command.arg(folder.join("libcupti.so")).arg(source).args(["--check-cfg=cfg(refuses)", "--check-cfg=cfg(old)"]);
+    command.arg(folder.join("libcupti.so")).arg(source).arg("--check-cfg=cfg(refuses, old, starts_nothing, is_full)");
     let output = match command.args(cfg.map(|cfg| format!("--cfg={cfg}"))).output() {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -67,6 +68,12 @@ fn launches_are_counted_one_by_one() -> Result<()> {
     assert_eq!((&profile.counters[..], out.to_vec()?), (&names.map(String::from)[..], vec![2.0; 256]));
     assert!(profile.to_string().contains("read MB  other__things.sum"), "{profile}");
 
+    // Times are counted anyway, and once.
+    let ((), timed) =
+        profile::counters(&device, &[names[0], "gpu__time_duration.sum", names[1]], || add(&device, &mut out, 4))?;
+    let [read, time, things] = timed.kernels[0].counters[..] else { panic!("{timed}") };
+    assert_eq!((time, things - read, timed.kernels[0].ns()), (1500.0, 10.0, 1500));
+
     // A counter that there is not is named; and whatever went wrong before, the next profile can be made.
     let error =
         profile::counters(&device, &[names[0], "nonsense"], || -> Result<()> { panic!("it runs") }).unwrap_err();
@@ -91,12 +98,81 @@ fn samples_are_taken_until_there_are_no_more() -> Result<()> {
     let samples = profile.samples.as_ref().expect("samples");
     let found: Vec<_> =
         samples.lines.iter().map(|at| (at.kernel.as_str(), at.file.as_str(), at.line, at.samples)).collect();
-    assert_eq!(found, [("add", "src/add.rs", 6, 8), ("add", "src/add.rs", 7, 4)]);
+    assert_eq!(found, [("add", "src/add.rs", 6, 8), ("add", "src/add.rs", 7, 5)]);
     assert!(samples.lines[0].text.starts_with("let sum = load(x + offsets"), "{samples}");
     assert_eq!(samples.lines[0].main_stall(), Some(("long_scoreboard", 7)));
     assert_eq!(samples.lines[1].main_stall(), None, "it always went on");
     assert!(matches!(profile.source, Source::Events { .. }) && profile.kernels.len() == 1, "{profile}");
     profile::samples(&device, || add(&device, &mut out, 4))?;
+    Ok(())
+}
+
+/// What there was room for is shown, and the work's result is not lost.
+#[test]
+fn samples_without_room_are_those_before() -> Result<()> {
+    if in_model("samples_without_room_are_those_before", &Settings::default()) && has_cupti(Some("is_full")) {
+        let device = Device::cuda(0)?;
+        let mut out = device.zeros::<f32>(256)?;
+        let (result, profile) = profile::samples(&device, || add(&device, &mut out, 4).map(|()| 7))?;
+        let samples = profile.samples.as_ref().expect("samples");
+        // Five at first, and one that came last.
+        assert_eq!((result, samples.total(), samples.is_full), (7, 6, true));
+        assert!(samples.to_string().contains("no room for all samples"), "{samples}");
+    }
+    Ok(())
+}
+
+/// CUPTI writes where it was told to until it is disabled, also if samples are not taken after all.
+#[test]
+fn samples_that_do_not_begin_are_an_error() -> Result<()> {
+    if in_model("samples_that_do_not_begin_are_an_error", &Settings::default()) && has_cupti(Some("starts_nothing")) {
+        let device = Device::cuda(0)?;
+        for _ in 0..2 {
+            let error = profile::samples(&device, || -> Result<()> { panic!("nothing runs") }).unwrap_err().to_string();
+            assert!(error.contains("cuptiPCSamplingStart: CUPTI_ERROR_INVALID_OPERATION"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// A thread makes profiles, in which kernels are launched, fail or panic.
+fn make_profiles(device: &Device) -> Result<()> {
+    let mut out = device.zeros::<f32>(256)?;
+    let mut round = 0;
+    while round < 16 {
+        let work = || match round % 4 {
+            0 | 1 => add(device, &mut out, 4),
+            2 => Err(Error::Llvm { message: "the work fails".into() }),
+            _ => panic!("the work panics"),
+        };
+        let made = catch_unwind(AssertUnwindSafe(|| match round % 8 {
+            0..4 => profile::samples(device, work),
+            _ => profile::counters(device, COUNTERS, work),
+        }));
+        match made {
+            Ok(Err(error)) if error.to_string().contains("another one is made") => {
+                std::thread::yield_now();
+                continue;
+            }
+            Ok(Err(error)) => assert!(round % 4 == 2 && error.to_string().contains("the work fails"), "{error}"),
+            Ok(Ok(_)) => assert!(round % 4 < 2, "it fails"),
+            Err(_) => assert_eq!(round % 4, 3),
+        }
+        round += 1;
+    }
+    Ok(())
+}
+
+/// CUPTI has done all for one profile before the next one begins, of whatever thread, and however it ends.
+#[test]
+fn profiles_of_two_threads_never_meet() -> Result<()> {
+    if in_model("profiles_of_two_threads_never_meet", &Settings::default()) && has_cupti(None) {
+        let device = Device::cuda(0)?;
+        return std::thread::scope(|scope| {
+            let other = scope.spawn(|| make_profiles(&device));
+            make_profiles(&device).and(other.join().expect("no panic"))
+        });
+    }
     Ok(())
 }
 

@@ -35,6 +35,10 @@ impl Code for Observed {
         self.run
     }
 
+    fn variant(&self) -> usize {
+        std::ptr::from_ref(self.variant).addr()
+    }
+
     fn load_again(&self, device: &Device) -> Result<()> {
         let Some(ctx) = device.cuda_context() else { return Ok(()) };
         let _mode = CaptureMode::relaxed();

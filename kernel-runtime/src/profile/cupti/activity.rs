@@ -86,6 +86,14 @@ type Completed = extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 /// Whether CUPTI knows the callbacks.
 static KNOWS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
+/// Has CUPTI give what it has collected to whoever collects.
+pub(super) fn flush() -> Result<(), String> {
+    let (cupti, functions) = ready()?;
+    // SAFETY: it takes no pointer.
+    let status = unsafe { (functions.flush_all)(FLUSH_FORCED) };
+    cupti.check("cuptiActivityFlushAll", status)
+}
+
 /// CUPTI has forgotten everything.
 pub(super) fn was_detached() {
     KNOWS_CALLBACKS.store(false, Ordering::Relaxed);
@@ -144,11 +152,9 @@ impl Collecting {
         self.cupti.version()
     }
 
-    /// The kernels of the context, in the order in which they began. The device has nothing more to do.
+    /// The kernels of the context that began since, in their order. The device has nothing more to do.
     pub(in crate::profile) fn finish(self) -> Vec<Record> {
-        // SAFETY: it takes no pointer.
-        let status = unsafe { (self.functions.flush_all)(FLUSH_FORCED) };
-        if let Err(why) = self.cupti.check("cuptiActivityFlushAll", status) {
+        if let Err(why) = flush() {
             log::warn!("kernels may be missing in the profile: {why}");
         }
         let dropped = DROPPED.load(Ordering::Relaxed);
@@ -156,7 +162,7 @@ impl Collecting {
             log::warn!("{dropped} kernels are missing in the profile: CUPTI had no memory for them");
         }
         let mut records = std::mem::take(&mut *lock());
-        records.retain(|record| record.context == self.context);
+        records.retain(|record| record.context == self.context && record.start >= self.began);
         records.sort_by_key(|record| (record.start, record.end));
         records
     }
@@ -166,6 +172,9 @@ impl Drop for Collecting {
     fn drop(&mut self) {
         // SAFETY: it takes no pointer. A failure means that nothing was enabled.
         let _ = unsafe { (self.functions.disable)(CONCURRENT_KERNEL) };
+        // Of a profile that failed, nobody has them.
+        let _ = flush();
+        lock().clear();
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Cupti, functions, size_to};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `CUPTI_CB_DOMAIN_RESOURCE`.
 const RESOURCE: c_int = 3;
@@ -79,10 +79,13 @@ pub(in crate::profile) struct Line {
     pub(in crate::profile) line: u32,
 }
 
-/// Machine code by checksum, as long as somebody watches.
-static CODE: Mutex<Option<HashMap<u64, Vec<u8>>>> = Mutex::new(None);
+/// Machine code by checksum.
+type Known = HashMap<u64, Arc<[u8]>>;
 
-fn lock() -> MutexGuard<'static, Option<HashMap<u64, Vec<u8>>>> {
+/// What was loaded, as long as somebody watches. CUPTI is not called under the lock, which its callback takes.
+static CODE: Mutex<Option<Known>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Known>> {
     CODE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -129,7 +132,8 @@ impl Watch {
     /// The line that an instruction of code with this checksum is from: that of the innermost function. Nothing if the
     /// code is not known, or does not say.
     pub(in crate::profile) fn line(&self, crc: u64, entry: &str, pc: u64) -> Option<Line> {
-        line_of(self.functions, lock().as_ref()?.get(&crc)?, entry, pc)
+        let code = lock().as_ref()?.get(&crc)?.clone();
+        line_of(self.functions, &code, entry, pc)
     }
 }
 
@@ -158,7 +162,7 @@ extern "C" fn loaded(_: *mut c_void, domain: c_int, id: u32, data: *const c_void
         && let Some(crc) = checksum(functions, code)
         && let Some(known) = lock().as_mut()
     {
-        known.entry(crc).or_insert_with(|| code.to_vec());
+        known.entry(crc).or_insert_with(|| code.into());
     }
 }
 

@@ -251,18 +251,19 @@ impl Counting {
         self.passes
     }
 
-    /// Does something that launches a kernel into the context, and gives what was counted of it, in the order of the
+    /// Does something that launches a kernel into the context, which is current, and gives what was counted of it, in the order of the
     /// names; nothing if nothing ran.
     ///
     /// # Errors
     /// What CUPTI says.
     pub(in crate::profile) fn count<R>(&mut self, launch: impl FnOnce() -> R) -> (R, Result<Option<Vec<f64>>, String>) {
+        // Kernels that run already are not to be counted.
+        wait();
         if let Err(why) = self.start() {
             return (launch(), Err(why));
         }
         let result = launch();
-        // SAFETY: the context is current. What goes wrong in a kernel is reported by who waits for it.
-        let _ = unsafe { sys::cuCtxSynchronize() };
+        wait();
         (result, self.stop().and_then(|()| self.counted()))
     }
 
@@ -321,6 +322,12 @@ impl Counting {
             more => Err(format!("{more} kernels ran at once: others launched into the context meanwhile")),
         }
     }
+}
+
+/// Waits for all that the current context was given.
+fn wait() {
+    // SAFETY: it takes nothing. What goes wrong in a kernel is reported by who waits for it.
+    let _ = unsafe { sys::cuCtxSynchronize() };
 }
 
 /// What can be counted in a context.

@@ -14,8 +14,6 @@ use std::sync::OnceLock;
 const AT_ONCE: usize = 16_384;
 /// `CUPTI_STALL_REASON_STRING_SIZE`.
 const NAME_SIZE: usize = 128;
-/// Bytes of the GPU's memory for samples: CUPTI takes 512 MiB otherwise.
-const ON_DEVICE: usize = 64 << 20;
 /// What CUPTI's names of reasons begin with, and how those end that count what others count, too: samples in which no warp
 /// of the scheduler went on.
 const PREFIX: &str = "smsp__pcsamp_warps_issue_stalled_";
@@ -26,11 +24,13 @@ mod attribute {
     use std::ffi::c_int;
 
     pub const STALL_REASON: c_int = 2;
-    pub const HARDWARE_BUFFER_SIZE: c_int = 4;
     pub const COLLECTION_MODE: c_int = 5;
     pub const START_STOP: c_int = 6;
     pub const DATA_BUFFER: c_int = 8;
 }
+
+/// `CUPTI_ERROR_OUT_OF_MEMORY`: the hardware's buffer is full, of which CUPTI gives nothing then.
+const OUT_OF_MEMORY: c_int = 8;
 
 /// `CUPTI_PC_SAMPLING_COLLECTION_MODE_CONTINUOUS`: kernels may run at the same time.
 const CONTINUOUS: u64 = 1;
@@ -167,7 +167,7 @@ pub(in crate::profile) struct Sampled {
     pub(in crate::profile) dropped: u64,
     /// Samples in code that CUPTI does not look into.
     pub(in crate::profile) others: u64,
-    /// Whether there was no room at all.
+    /// Whether the hardware had no room for more.
     pub(in crate::profile) is_full: bool,
 }
 
@@ -182,7 +182,8 @@ impl Sampled {
         self.is_full |= data.is_full != 0;
         let count = data.pc_count.min(data.capacity);
         for index in 0..count {
-            // SAFETY: promised by the caller. CUPTI shares the names of functions between its records, so nobody frees them.
+            // SAFETY: promised by the caller. Names of functions are for us to free when nobody uses them any more; as CUPTI
+            // may share them with the records of later profiles, that is never known.
             let (raw, entry, stalls) = unsafe {
                 let raw = &*data.pcs.add(index);
                 let entry = match raw.function.is_null() {
@@ -205,7 +206,7 @@ impl Sampled {
     }
 }
 
-/// Detaches CUPTI from the process, so that it looks at all code that is loaded when it comes back. Otherwise it takes the
+/// Detaches CUPTI from the process, in which nobody uses CUDA meanwhile, so that it looks at all code that is loaded when it comes back. Otherwise it takes the
 /// kernels of code that was loaded between two profiles, and of code that it has counted, for kernels of others, and has no
 /// samples of them.
 ///
@@ -213,6 +214,10 @@ impl Sampled {
 /// If another profiler has the process: it would be detached too.
 fn detach(cupti: &Cupti, functions: &Functions) -> Result<(), String> {
     drop(modules::Watch::begin()?);
+    // What others have collected they get.
+    if let Err(why) = activity::flush() {
+        log::debug!("records of CUPTI may be lost: {why}");
+    }
     // SAFETY: it takes nothing; no profile is being made, and nobody else subscribes.
     let status = unsafe { (functions.finalize)() };
     cupti.check("cuptiFinalize", status)?;
@@ -260,6 +265,12 @@ impl Buffer {
         });
         Buffer { data, _pcs: pcs, _stalls: stalls }
     }
+
+    /// Forgets what has been taken.
+    fn clear(&mut self) {
+        (self.data.pc_count, self.data.is_full) = (0, 0);
+        (self.data.dropped_samples, self.data.other_samples) = (0, 0);
+    }
 }
 
 /// Samples are taken of a context.
@@ -292,6 +303,16 @@ impl Drop for Enabled {
     }
 }
 
+/// Whether CUPTI has samples that it has not given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// It may have.
+    Some,
+    None,
+    /// It had, and lost them: there was no room for all.
+    Lost,
+}
+
 /// Samples are taken.
 pub(in crate::profile) struct Sampling {
     // Dropped in this order: CUPTI writes into the buffer until it is disabled.
@@ -316,10 +337,12 @@ impl Sampling {
         cupti.check("cuptiPCSamplingEnable", status)?;
         let enabled = Enabled { cupti, functions, context };
         let reasons = enabled.reasons()?;
-        let mut buffer = Buffer::new(reasons.len());
-        enabled.configure(&reasons, &mut buffer)?;
-        enabled.call("cuptiPCSamplingStart", |functions| functions.start)?;
-        Ok(Sampling { enabled, buffer, reasons, modules })
+        let buffer = Buffer::new(reasons.len());
+        // From here on CUPTI has the buffer, whatever fails.
+        let mut sampling = Sampling { enabled, buffer, reasons, modules };
+        sampling.enabled.configure(&sampling.reasons, &mut sampling.buffer)?;
+        sampling.enabled.call("cuptiPCSamplingStart", |functions| functions.start)?;
+        Ok(sampling)
     }
 
     /// What was sampled, with who knows the code. The device has nothing more to do.
@@ -330,19 +353,19 @@ impl Sampling {
         self.enabled.call("cuptiPCSamplingStop", |functions| functions.stop)?;
         let mut sampled = Sampled::default();
         // What there was room for CUPTI has written; the rest it gives until there is no more.
-        loop {
+        let mut left = Left::Some;
+        while left == Left::Some {
             // SAFETY: CUPTI has written them.
             unsafe { sampled.take(&self.buffer.data, &self.reasons) };
-            self.buffer.data.pc_count = 0;
-            self.enabled.get(&mut self.buffer)?;
-            if self.buffer.data.pc_count == 0 {
-                break;
-            }
+            self.buffer.clear();
+            left = self.enabled.get(&mut self.buffer)?;
         }
+        sampled.is_full |= left == Left::Lost;
+        // SAFETY: as above.
+        unsafe { sampled.take(&self.buffer.data, &self.reasons) };
         let Sampling { enabled, mut buffer, reasons, modules } = self;
         // What was still on its way comes now.
-        buffer.data.pc_count = 0;
-        (buffer.data.dropped_samples, buffer.data.other_samples) = (0, 0);
+        buffer.clear();
         drop(enabled);
         // SAFETY: CUPTI has written them.
         unsafe { sampled.take(&buffer.data, &reasons) };
@@ -384,7 +407,6 @@ impl Enabled {
         let attribute = |kind, first, second| Attribute { kind, status: 0, value: [first, second, 0] };
         let mut attributes = [
             attribute(attribute::STALL_REASON, indices.len() as u64, address(indices.as_mut_ptr().cast())),
-            attribute(attribute::HARDWARE_BUFFER_SIZE, ON_DEVICE as u64, 0),
             attribute(attribute::COLLECTION_MODE, CONTINUOUS, 0),
             attribute(attribute::START_STOP, 1, 0),
             attribute(attribute::DATA_BUFFER, address(data.cast()), 0),
@@ -405,12 +427,17 @@ impl Enabled {
         })
     }
 
-    fn get(&self, buffer: &mut Buffer) -> Result<(), String> {
+    /// Has CUPTI write samples into the buffer, and says what that is of those there were.
+    fn get(&self, buffer: &mut Buffer) -> Result<Left, String> {
         let size = size_to!(GetData, data: *mut RawData);
         let mut params = GetData { size, private: null_mut(), context: self.context, data: &mut *buffer.data };
         // SAFETY: the buffer has the room that it says.
         let status = unsafe { (self.functions.get_data)(&mut params) };
-        self.cupti.check("cuptiPCSamplingGetData", status)
+        if status == OUT_OF_MEMORY {
+            return Ok(Left::Lost);
+        }
+        self.cupti.check("cuptiPCSamplingGetData", status)?;
+        Ok(if buffer.data.pc_count > 0 { Left::Some } else { Left::None })
     }
 }
 

@@ -145,6 +145,30 @@ fn budgets_trials_bounds_and_somebody_end_a_search_with_the_best_so_far() {
     assert_eq!(outcome.unwrap().ended, Ended::Stopped);
 }
 
+/// Asked in the search, the best runs against the configuration to start at; asked in the final, that ends.
+#[test]
+fn who_asks_to_stop_need_not_wait_for_the_final() {
+    let start = Tiles { bm: 64, bn: 64, bk: 32, swap: false }.into();
+    // Each is checked and timed.
+    let runs_of_search = 6 * (1 + 7);
+    for (asked, rounds, finalists) in [(20, 4, 2), (runs_of_search + 2, 1, 6)] {
+        let (stop, mut runs) = (Stop::default(), 0);
+        let settings = Settings { stop: stop.clone(), trials: 6, ahead: 1, ..Settings::default() };
+        let outcome = run(&tiles().starting_at(start), &settings, |config| {
+            runs += 1;
+            if runs == asked {
+                stop.stop();
+            }
+            // All are near enough for the final.
+            Ok(if *config == start { 1.05 } else { 1.0 + config.consts.bm as f64 * 1e-5 })
+        });
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.best == start, rounds == 1, "one round says nothing");
+        assert_eq!(outcome.finalists.len(), finalists);
+        assert!(outcome.finalists.iter().all(|one| one.rounds.len() == rounds), "{outcome:?}");
+    }
+}
+
 #[test]
 fn failures_are_data() {
     let cost = product(1024, 1024);
