@@ -359,3 +359,34 @@ fn epilogues_have_room_in_shared_memory() {
         assert_eq!(assembled.spill_bytes, 0);
     }
 }
+
+/// A number of slots that is asked for is refused only if it does not fit beside what reductions take at least: here the 7
+/// slots of 32 KiB leave less than the 8 KiB that they get where there is room.
+#[test]
+fn slots_that_are_asked_for_fit_beside_the_least_scratch_memory() {
+    let stored = "%r: f16[128, 128] = cast %sum {to = f16}
+    desc_store %c, %r, %i, %j";
+    let summed = "%rows_sum: f32[128] = reduce %sum {axis = 1} (%l: f32, %q: f32) {
+      %e: f32 = add %l, %q
+      yield %e
+    }
+    %ri: i32[128] = arange {lo = 0, hi = 128}
+    %rs: i32[128] = splat %i
+    %ra: i32[128] = add %ri, %rs
+    %ps: *p[128] = splat %p
+    %pp: *p[128] = add_ptr %ps, %ra
+    store %pp, %rows_sum";
+    let text = PERSISTENT.replace("256", "128").replace(stored, summed).replace(" safe ", " unsafe ").replace(
+        "param %c c: desc_mut f16[128, 128] {div = 16, len_div = 8, stride_div = 8}",
+        "param %p p: ptr_mut f32 {div = 16}",
+    );
+    let with = |stages: u32| {
+        let text = text.replace("%zeros (%t", &format!("%zeros {{stages = {stages}}} (%t"));
+        compile(&kernel(&text), &Target::sm_90a(), &Options { num_warps: 8, ..Options::default() })
+    };
+    let compiled = with(7).unwrap_or_else(|error| panic!("{error}"));
+    let report = compiled.report().to_string();
+    assert!(is_divided(&compiled) && report.contains("through 7 slots"), "{report}");
+    let refused = with(8).map(|_| ()).expect_err("8 slots have more than there is").to_string();
+    assert!(refused.contains("`#[stages(7)]`"), "{refused}");
+}

@@ -53,7 +53,7 @@ impl Describer<'_> {
     }
 
     /// A value where a condition holds, or does not.
-    fn describe_where(&mut self, condition: Lanes, holds: bool, lanes: Lanes) -> Described {
+    pub(crate) fn describe_where(&mut self, condition: Lanes, holds: bool, lanes: Lanes) -> Described {
         let added = match self.selections < MAX_SELECTIONS {
             true => hypotheses(self.func, condition, holds),
             false => Vec::new(),

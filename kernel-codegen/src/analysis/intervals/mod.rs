@@ -173,17 +173,6 @@ impl<'f> Describer<'f> {
         }
     }
 
-    /// The interval of an integer value where a condition holds, or does not, if there is one.
-    pub(crate) fn describe_if(&mut self, condition: Option<(Lanes, bool)>, lanes: Lanes) -> Described {
-        let mark = self.mark();
-        if let Some((condition, holds)) = condition {
-            self.assume_in(condition, holds);
-        }
-        let described = self.describe(lanes);
-        self.forget(mark);
-        described
-    }
-
     /// Adds what follows from a condition that holds in all of its lanes.
     fn assume_of_all(&mut self, condition: ValueId) {
         let added = hypotheses(self.func, Lanes::of(self.func, condition), true);

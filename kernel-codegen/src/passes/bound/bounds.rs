@@ -148,7 +148,10 @@ fn unbounded(describer: &mut Describer<'_>, offsets: ValueId, described: Describ
         };
         let mut open: Vec<(Part, Described)> = Vec::new();
         for part in parts(func, &lanes, operation, argument) {
-            let described = describer.describe_if(part.condition.clone(), part.lanes.clone());
+            let described = match part.condition.clone() {
+                Some((condition, holds)) => describer.describe_where(condition, holds, part.lanes.clone()),
+                None => describer.describe(part.lanes.clone()),
+            };
             if !described.is_bounded() {
                 open.push((part, described));
             }

@@ -10,7 +10,8 @@
 //!
 //! Allocations and exchanges get their bytes of shared memory; [`crate::analysis::exchange`] says what exchanges.
 //! Barriers between the kernel's own accesses to shared memory are there already ([`super::membar`]), and go again where an
-//! exchange does for them: behind one at which all threads meet, with nothing between but what they compute alone. This pass walks
+//! exchange does for them: behind one at which all threads meet, with nothing between, not even a fence, but what they compute
+//! alone. This pass walks
 //! through the kernel once and puts barriers where an access to global memory has to wait for another thread's
 //! ([`global`]), and where bytes are written that may still be read ([`scratch`]). Each barrier settles both.
 
