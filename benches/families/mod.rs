@@ -14,7 +14,7 @@ use tilewright_bench::{Failure, Stage, report, supervise};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes. What is compared with the rate of a copy comes behind it.
-const ALL: [(&str, Bench); 44] = [
+const ALL: [(&str, Bench); 45] = [
     ("copy", general::copy),
     ("matmul", products::matmul::matmul),
     ("paged_decode", serving::paged_decode),
@@ -23,6 +23,7 @@ const ALL: [(&str, Bench); 44] = [
     ("moe_fp8", products::moe::fp8),
     ("fp8_blocks", products::fp8::blocks),
     ("fp8_blocks_pointers", products::fp8::pointers),
+    ("read_int4", products::int4::reading),
     ("awq", products::int4::awq),
     ("gptq", products::int4::gptq),
     ("conv2d", general::conv::forward),

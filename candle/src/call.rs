@@ -130,6 +130,7 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
 ) -> Result<[(Storage, Shape); OUT]> {
     let fail = |error| refused(op, in_candles_words(error));
     let home = home(op, &target, &inputs)?;
+    home.check_capture().map_err(|error| refused(op, error))?;
     let cx = home.context()?;
     if let Some(error) = cx.device().poll_error() {
         return Err(refused(op, format!("an earlier launch on this stream has failed: {error}")));

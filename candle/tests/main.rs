@@ -3,6 +3,8 @@
 mod attention;
 mod bridge;
 mod common;
+#[cfg(feature = "cuda")]
+mod graphs;
 mod macros;
 mod products;
 mod refusals;

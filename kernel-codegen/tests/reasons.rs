@@ -369,8 +369,16 @@ fn loads_beside_products_say_why_they_stay() {
         .replace("%wide: i32 = const", "%xs: *x[128] = splat %x\n  %ys: *y[128] = splat %y\n  %xq: *y[128] = add_ptr %ys, %r\n  %wide: i32 = const")
         .replace("add_ptr %xs, %r", "add_ptr %xs, %xo")
         .replace("    %xp:", "    %ts: i32[128] = splat %t\n    %xo: i32[128] = add %r, %ts\n    %xp:");
+    assert_eq!(told(&with), [], "an iteration loads the little that the next one needs");
+    let load = "    %xv: f32[128] = load %xp {cache = cg} @9:1+1\n    store %xq, %xv";
+    let one = |i: usize| {
+        let load = load.replace("%xv", &format!("%xv{i}")).replace("%xp", &format!("%xp{i}"));
+        let from = if i == 0 { "%xo".to_string() } else { format!("%xo{}", i - 1) };
+        format!("    %xo{i}: i32[128] = add {from}, %ts\n    %xp{i}: *x[128] = add_ptr %xs, %xo{i}\n{load}\n")
+    };
+    let more: String = (0..9).map(one).collect();
     let unused = "no product takes it in every iteration; `#[stages(..)]` on the loop fetches all that it loads";
-    assert_eq!(told(&with), [(9, unused)]);
+    assert_eq!(told(&with.replace(load, &more)), [(9, unused)]);
     let large = products("f32", [128, 256, 128], "", "%new")
         .replace("load %ap", "load %ap @4:1+1")
         .replace("load %bp", "load %bp @5:1+1");

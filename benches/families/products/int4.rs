@@ -7,7 +7,7 @@ use tilewright_bench::cubin::Argument;
 use tilewright_bench::data::{Input, Output, Segment, Tolerance};
 use tilewright_bench::element::Element;
 use tilewright_bench::shape::Variant;
-use tilewright_bench::{Contender, Failure, Stage};
+use tilewright_bench::{Contender, Failure, Stage, Submit};
 use tilewright_kernels::products::quantised::{self, Int4, Packing, QuantisedConfig};
 use tilewright_kernels::{Context, Tensor, TensorViewMut};
 
@@ -15,6 +15,52 @@ const ROWS: usize = 16;
 const GROUP: usize = 128;
 /// The most programs that share a tile.
 const SPLITS: usize = 16;
+/// Words that a program sums which only reads.
+const READ: usize = 16_384;
+
+/// Sums the lowest bytes of words.
+#[kernel]
+fn read_words<const BLOCK: usize, const STEPS: usize>(words: Ptr<i32>, sums: PtrMut<f32>, n: i32) {
+    let mut total = zeros::<i32>([BLOCK]);
+    for step in 0..STEPS {
+        let offsets = (program_id(0) * STEPS + step) * BLOCK + arange(0, BLOCK);
+        total += load(words + offsets, mask = offsets < n) & 255;
+    }
+    store(sums + program_id(0), sum(total, axis = 0) as f32);
+}
+
+/// What the products below cannot be faster than: as many bytes are read, and summed.
+pub fn reading(stage: &mut Stage) -> Result<(), Failure> {
+    for shape in stage.either(SHAPES.to_vec(), vec![[64, 1024]]) {
+        let (device, bits) = (stage.device(), bits());
+        let n = Weights::size(shape) / 4;
+        let words = Input::repeated(&device, n, &bits)?;
+        let at = |program: usize| (program * READ..n.min((program + 1) * READ)).map(|at| bits[at % bits.len()] & 255);
+        let values = (0..n.div_ceil(READ).min(64)).map(|program| at(program).map(f64::from).sum()).collect();
+        let exact = Tolerance::of::<f32>(0.0, 0.0);
+        let sums = Output::<f32>::new(&device, n.div_ceil(READ), 0, exact, vec![Segment { at: 0, values }])?;
+        let mut all = Contender::ours();
+        for (block, warps) in [(2048, 4), (4096, 4), (8192, 4), (4096, 8), (8192, 8), (16_384, 8)] {
+            let (words, sums) = (&words, &sums);
+            all.config(format!("BLOCK={block} warps={warps}"), move |how| {
+                let mut sums = sums.lock();
+                let call = ReadWordsConsts { BLOCK: block, STEPS: READ / block };
+                call.call(words.view()?, sums.view()?, n as i32).grid(n.div_ceil(READ)).num_warps(warps).submit(how)
+            });
+        }
+        let [columns, k] = shape;
+        let row = Row::moving("read_int4", format!("{ROWS}x{columns}x{k}"), "i32", 4 * n);
+        row.hold(stage, vec![&sums], vec![all], Library::none(stage))?;
+    }
+    Ok(())
+}
+
+/// Columns and the length of sums: square, and the projections of a gated layer of Llama 2 70B.
+const SHAPES: [[usize; 2]; 2] = [[8192, 8192], [57_344, 8192]];
+
+fn bits() -> Vec<i32> {
+    (1..=1u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) ^ i << 13) as i32).collect()
+}
 
 pub fn awq(stage: &mut Stage) -> Result<(), Failure> {
     both(stage, "awq", Packing::Awq)
@@ -25,8 +71,7 @@ pub fn gptq(stage: &mut Stage) -> Result<(), Failure> {
 }
 
 fn both(stage: &mut Stage, work: &'static str, packing: Packing) -> Result<(), Failure> {
-    // Columns and the length of sums: square, and the projections of a gated layer of Llama 2 70B.
-    for [n, k] in stage.either(vec![[8192, 8192], [57_344, 8192]], vec![[64, 256]]) {
+    for [n, k] in stage.either(SHAPES.to_vec(), vec![[64, 256]]) {
         one(stage, work, packing, [n, k])?;
     }
     Ok(())
@@ -43,7 +88,7 @@ struct Weights {
 
 impl Weights {
     fn new(device: &Device, [n, k]: [usize; 2], packing: Packing) -> Result<Weights, Failure> {
-        let bits: Vec<i32> = (1..=1u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) ^ i << 13) as i32).collect();
+        let bits = bits();
         let groups = k / GROUP;
         Ok(Weights {
             words: Input::repeated(device, n * k / 8, &bits)?,
@@ -65,8 +110,8 @@ impl Weights {
         Ok(Int4::new(words, tensor(&self.scales, [k / GROUP, n])?, Some(zeros), GROUP, self.packing)?)
     }
 
-    fn bytes(&self) -> usize {
-        let [n, k] = self.shape;
+    /// Bytes of words, scales and zeros.
+    fn size([n, k]: [usize; 2]) -> usize {
         n * k / 2 + k / GROUP * n * 2 + k / GROUP * n / 2
     }
 }
@@ -104,9 +149,28 @@ fn one(stage: &mut Stage, work: &'static str, packing: Packing, [n, k]: [usize; 
             (64, 128, 2, 4, 4),
             (64, 128, 1, 4, 4),
             (256, 64, 4, 4, 4),
+            (256, 64, 4, 4, 6),
             (256, 128, 1, 4, 3),
             (256, 128, 4, 4, 4),
             (128, 64, 8, 4, 4),
+            (64, 128, 1, 8, 4),
+            (64, 256, 1, 4, 3),
+            (64, 256, 1, 8, 3),
+            (64, 256, 2, 4, 3),
+            (64, 128, 2, 4, 6),
+            (64, 128, 2, 8, 4),
+            (64, 64, 2, 4, 6),
+            (64, 64, 4, 4, 6),
+            (128, 128, 2, 4, 4),
+            (128, 128, 2, 8, 4),
+            (128, 128, 3, 4, 4),
+            (128, 256, 2, 8, 3),
+            (128, 256, 2, 4, 3),
+            (256, 128, 4, 8, 3),
+            (256, 128, 6, 4, 3),
+            (256, 64, 6, 4, 6),
+            (256, 64, 8, 4, 6),
+            (256, 64, 8, 4, 4),
         ];
         tried.map(|(bn, bk, splits, num_warps, num_stages)| QuantisedConfig {
             bm: 16,
@@ -118,7 +182,7 @@ fn one(stage: &mut Stage, work: &'static str, packing: Packing, [n, k]: [usize; 
         })
     });
     let peers = if packing == Packing::Awq { triton(stage, &x, &weights, &out, &workspace)? } else { Vec::new() };
-    let bytes = weights.bytes() + 2 * ROWS * (n + k);
+    let bytes = Weights::size([n, k]) + 2 * ROWS * (n + k);
     let flops = 2.0 * (ROWS * n) as f64 * k as f64;
     let row = Row::moving(work, format!("{ROWS}x{n}x{k}"), f16::NAME, bytes).computing(flops);
     row.hold(stage, vec![&out], peers, library)

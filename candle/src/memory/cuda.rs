@@ -2,8 +2,9 @@
 
 use super::Elements;
 use candle_core::backend::BackendDevice;
+use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureStatus;
 use candle_core::cuda_backend::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
-use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice};
+use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, DType, DeviceLocation, Error, Result};
 use std::sync::Arc;
 
@@ -21,6 +22,21 @@ pub(crate) fn location(device: &CudaDevice) -> DeviceLocation {
 /// Tilewright's device for the same context and stream.
 pub(crate) fn device(stream: &Stream) -> Result<tilewright::Device> {
     tilewright::Device::of_cudarc(stream).map_err(Error::wrap)
+}
+
+/// Refuses a stream that is being captured while cudarc marks uses of memory with events. It would have the graph wait for
+/// events that were recorded outside, which spoils the capture.
+pub(crate) fn check_capture(stream: &CudaStream) -> Result<()> {
+    if !stream.context().is_managing_stream_synchronization()
+        || stream.capture_status().w()? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    {
+        return Ok(());
+    }
+    candle_core::bail!(
+        "the stream is being captured, and candle marks uses of memory with events that a graph cannot wait for; call \
+         `disable_event_tracking` of the `CudaDevice` before its first tensor is made, or capture the stream of \
+         `Device::new_cuda`, which needs none"
+    )
 }
 
 /// A match over the slices of dtypes that kernels know; others are refused.

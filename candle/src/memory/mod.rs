@@ -50,6 +50,14 @@ impl Home {
         Home::Cuda(storage.device().clone(), cuda::stream(storage.device()))
     }
 
+    /// Refuses what cannot be captured into a graph, if it would be.
+    pub(crate) fn check_capture(&self) -> Result<()> {
+        match self {
+            Home::Cpu => Ok(()),
+            Home::Cuda(_, stream) => cuda::check_capture(stream),
+        }
+    }
+
     /// The context of the library's functions there.
     pub(crate) fn context(&self) -> Result<Context> {
         match self {

@@ -25,6 +25,10 @@ pub(crate) fn device(_: &Stream) -> Result<tilewright::Device> {
     Err(Error::NotCompiledWithCudaSupport)
 }
 
+pub(crate) fn check_capture(_: &Stream) -> Result<()> {
+    Err(Error::NotCompiledWithCudaSupport)
+}
+
 pub(crate) fn read<'a>(_: &'a CudaStorage, _: &'a Stream) -> Result<Elements<'a>> {
     Err(Error::NotCompiledWithCudaSupport)
 }

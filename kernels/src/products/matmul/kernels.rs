@@ -222,6 +222,8 @@ pub(in crate::products) fn finish<R: Float, const BM: usize, const BN: usize, co
     let j = tile % across * BN + arange(0, BN);
     let mask = (i < m) & (j < n);
     let mut acc = zeros::<f32>([BM, BN]);
+    // Their loads are on their way together.
+    #[unroll(4)]
     for part in 0..splits {
         let before = (matrix * splits as i64 + part as i64) * (m as i64 * n as i64);
         acc += load(parts + before + (i as i64 * n as i64 + j as i64), mask = mask);

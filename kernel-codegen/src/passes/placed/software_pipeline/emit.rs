@@ -138,10 +138,14 @@ impl Emit<'_> {
         self.advances = self.advances(body, &bounds)?;
         let buffers = self.allocate(place)?;
         let iteration = self.prologue(place.id, body, &bounds, &buffers)?;
+        let only = self.only_product(body, flight);
+        if only.is_some_and(|only| only.shows_next) {
+            self.show((self.ahead - 1) as u8)?;
+        }
         let args = self.carry(place.id, body, &iteration, &buffers)?;
         let before = std::mem::take(&mut self.out);
 
-        self.body(body, &args, &bounds, &buffers, flight)?;
+        self.body(body, &args, &bounds, &buffers, flight, only)?;
 
         self.epilogue(place.id, flight)?;
         if let Some(phases) = buffers.phases.as_ref().filter(|phases| phases.per_slot) {
@@ -335,6 +339,15 @@ impl Emit<'_> {
     }
 }
 
+/// The one product of a loop, which is waited for in its iteration.
+#[derive(Clone, Copy)]
+struct Only {
+    product: OpId,
+    /// Whether its iteration waits for what the next one reads, and shows it to the product there: while this one runs, as
+    /// nothing runs between them.
+    shows_next: bool,
+}
+
 /// What the loop carries for the pipeline.
 pub(super) struct Args {
     iteration: Iteration,
@@ -385,16 +398,18 @@ impl Emit<'_> {
         bounds: &Bounds,
         buffers: &Buffers,
         flight: Option<&Flight>,
+        only: Option<Only>,
     ) -> Result<()> {
         let around = std::mem::take(&mut self.out);
         let found = self.found;
         self.span = found.candidates.first().map_or(self.span, |candidate| self.func.op(candidate.op).span);
         let copies = found.candidates.iter().any(|candidate| !candidate.is_tensor());
-        let shares = found.candidates.iter().any(|candidate| !candidate.is_tensor() && candidate.crosses_threads);
+        let shares = self.shares();
+        let is_shown = only.is_some_and(|only| only.shows_next);
         let feeds_products = self.feeds_products(body);
         let mut old = std::mem::take(&mut self.func.regions[body.index()].ops);
         let Some(end) = old.pop() else { return Ok(()) };
-        if copies {
+        if copies && !is_shown {
             let pending = (self.ahead - 1) as u8;
             self.cursor().value(GpuOp::AsyncWait { pending }, &[])?;
         }
@@ -408,7 +423,7 @@ impl Emit<'_> {
             self.cursor().effect(GpuOp::MbarrierWait, &[barrier, args.read, phase])?;
         }
         if shares {
-            if feeds_products {
+            if feeds_products && !is_shown {
                 // `cp.async` writes through the generic proxy, as stores do, and products read through the
                 // asynchronous one: whoever copied shows it to them, before the barrier. The fence costs nothing that
                 // can be measured there (products of 2048^3 and 8192^3 within 0.1 % on an H100).
@@ -420,8 +435,6 @@ impl Emit<'_> {
         // Ahead of the products, so that ptxas can put the arithmetic between them.
         let mut addresses = Some(self.addresses(body, &args.iteration)?);
         let carried = self.late.as_ref().and_then(|late| late.carried);
-        let waits = self.stages > 2 && flight.is_none() && carried.is_none();
-        let only = if waits { flight::only_product(self.func, &old, found) } else { None };
         let mut next = None;
         let mut issue = |this: &mut Self| -> Result<Option<Iteration>> {
             // The slot that is written was read in the iteration before: by everybody who has not come to a barrier
@@ -443,7 +456,13 @@ impl Emit<'_> {
                 self.wait_for_others(end, flight)?;
                 next = issue(self)?;
             }
-            if carried == Some(id) || only == Some(id) {
+            if carried == Some(id) {
+                next = issue(self)?;
+            }
+            if only.is_some_and(|only| only.product == id) {
+                if is_shown {
+                    self.show((self.ahead - 2) as u8)?;
+                }
                 next = issue(self)?;
             }
         }
@@ -453,6 +472,29 @@ impl Emit<'_> {
         }
         self.out.push(end);
         self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
+        Ok(())
+    }
+
+    /// Whether threads read what others have copied.
+    fn shares(&self) -> bool {
+        self.found.candidates.iter().any(|candidate| !candidate.is_tensor() && candidate.crosses_threads)
+    }
+
+    /// The one product of the loop, while which copies are made.
+    fn only_product(&self, body: RegionId, flight: Option<&Flight>) -> Option<Only> {
+        let carried = self.late.as_ref().and_then(|late| late.carried);
+        if self.stages <= 2 || flight.is_some() || carried.is_some() {
+            return None;
+        }
+        let product = flight::only_product(self.func, &self.func.region(body).ops, self.found)?;
+        Some(Only { product, shows_next: self.shares() && self.feeds_products(body) })
+    }
+
+    /// Waits for all copies but the last ones, and shows them to products.
+    fn show(&mut self, pending: u8) -> Result<()> {
+        let mut cursor = self.cursor();
+        cursor.value(GpuOp::AsyncWait { pending }, &[])?;
+        cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
         Ok(())
     }
 

@@ -22,14 +22,17 @@
 //! while the loop runs, by the rule for everything that is fetched ahead ([`Memory::check`]), and a thread must not hold
 //! more than [`MOST_WORDS`] of them. Iterations that do not exist load nothing.
 //!
-//! What feeds a product but is too narrow for `cp.async`, as a scale of 16 bits for each column is, comes the same way:
-//! `software_pipeline` asks for that where it has found nothing else ([`narrow`]). Its latency is then that of an iteration.
+//! What feeds a product but is too narrow for `cp.async`, as a scale of 16 bits for each column is, comes the same way, and so
+//! does what is computed with its result, as a scale for each row is, if a thread has [`MOST_BESIDE`] registers of it at most:
+//! `software_pipeline` asks for that in loops that it pipelines ([`in_registers`]). Their latency is then that of an iteration.
 
 use std::collections::{BTreeSet, HashMap};
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, clone_op, replace_all_uses, splice};
 use kernel_core::ir::known::constant;
-use kernel_core::ir::{BinaryOp, CmpOp, DType, Def, DescOp, Func, Literal, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, DType, Def, DescOp, Func, Literal, MemoryOp, Op, OpId, RegionId, ValueId,
+};
 use kernel_core::layout::LayoutDim;
 use kernel_core::passes::dce;
 
@@ -43,6 +46,9 @@ use kernel_core::target::Target;
 /// The most registers of a thread that numbers are carried in: those of the rows that it copies, of which there are up to
 /// 16 where a tile of 64 rows is copied by four warps, 16 bytes at a time.
 const MOST_WORDS: u32 = 16;
+
+/// The most registers of a thread that a loop with products carries what it computes with their results in: products leave few.
+const MOST_BESIDE: u32 = 8;
 
 /// Runs the pass.
 ///
@@ -72,21 +78,49 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> std::re
     Ok(())
 }
 
-/// Loads what a pipeline of a loop needs and cannot copy ahead of time, because threads take too little of it at once, into
-/// registers; returns those loads.
+/// Loads into registers what a pipeline of a loop needs and cannot copy ahead of time, because threads take too little of it
+/// at once, and the little that is computed with the results of its products; returns those loads.
 ///
 /// # Errors
 /// If it makes a mistake.
-pub(super) fn narrow(func: &mut Func, place: &LoopNest, found: &Found) -> Result<BTreeSet<OpId>> {
+pub(super) fn in_registers(func: &mut Func, place: &LoopNest, found: &Found) -> Result<BTreeSet<OpId>> {
     // Of bytes, each takes a register and has to be taken out of it: 8 % more instructions in a product whose scales they are.
     let bytes = |id: OpId| func.ty(func.op(id).results[0]).dtype().is_some_and(|dtype| dtype.bytes() == 1);
     let narrow = found.refused.iter().filter(|refused| refused.why == find::TOO_NARROW && !bytes(refused.op));
-    let refused: Vec<OpId> = narrow.map(|refused| refused.op).collect();
-    let numbers = Numbers::among(func, place.id, refused);
+    let narrow: Vec<OpId> = narrow.map(|refused| refused.op).collect();
+    let numbers = Numbers::among(func, place.id, narrow.into_iter().chain(beside(func, place.id)));
     if !numbers.loads.is_empty() {
         Ahead { func, place, numbers: &numbers, out: Vec::new() }.run()?;
     }
     Ok(numbers.loads)
+}
+
+/// Loads of a loop for what is computed with the results of its products, if all of them have room in registers.
+fn beside(func: &Func, id: OpId) -> Vec<OpId> {
+    let body = func.op(id).regions[0];
+    if !func.region_ops(body).any(|(_, operation)| operation.op.multiplies()) {
+        return Vec::new();
+    }
+    let (factors, uses) = (find::factors(func, body), Uses::within(func, body));
+    let is_used = |user: &OpId| func.op(*user).op != Op::Control(ControlOp::Yield);
+    let mut words = 0;
+    let mut loads = Vec::new();
+    for &load in &func.region(body).ops {
+        let operation = func.op(load);
+        let Op::Memory(MemoryOp::Load { .. }) = operation.op else { continue };
+        let result = operation.results[0];
+        if !factors.contains(&result) && uses.of(result).iter().any(is_used) {
+            words += words_of(func, result);
+            loads.push(load);
+        }
+    }
+    if words <= MOST_BESIDE { loads } else { Vec::new() }
+}
+
+/// The registers of a thread that hold a value.
+fn words_of(func: &Func, value: ValueId) -> u32 {
+    let registers = func.layout(value).map_or(1, |layout| layout.in_size(LayoutDim::Register));
+    registers * func.ty(value).dtype().map_or(1, |dtype| dtype.bytes().div_ceil(4))
 }
 
 /// What is loaded ahead in a loop, and what has to be computed for it.
@@ -201,9 +235,7 @@ impl Search<'_> {
     fn number(&self, id: OpId, memory: &Memory) -> Option<Origin> {
         let operation = self.func.op(id);
         let result = *operation.results.first()?;
-        let registers = self.func.layout(result).map_or(1, |layout| layout.in_size(LayoutDim::Register));
-        let words = registers * self.func.ty(result).dtype()?.bytes().div_ceil(4);
-        if words > MOST_WORDS || !memory.keeps(self.func, operation) {
+        if words_of(self.func, result) > MOST_WORDS || !memory.keeps(self.func, operation) {
             return None;
         }
         let mut origin = self.origin(&operation.operands, Loads::Refuse)?;

@@ -104,7 +104,7 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         }
         let mut found = find::find(func, axis, place.id, asked.by_loop);
         if !found.candidates.is_empty() {
-            let carried = indirection::narrow(func, &place, &found)?;
+            let carried = indirection::in_registers(func, &place, &found)?;
             if !carried.is_empty() {
                 reasons.of_carried(carried);
                 found = find::find(func, axis, place.id, asked.by_loop);

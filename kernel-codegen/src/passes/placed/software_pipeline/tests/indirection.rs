@@ -1,7 +1,7 @@
 //! Addresses that are loaded in the loop.
 
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, run_kernel, run_ordered};
-use kernel_core::ir::{Func, MemoryOp, Op, Placed};
+use kernel_core::ir::{DType, Func, MemoryOp, Op, Placed};
 use kernel_core::text::print;
 
 use super::super::indirection;
@@ -184,6 +184,87 @@ fn numbers_that_may_change_are_not_loaded_ahead() {
         assert_eq!(print(&func) != before, ahead, "{what}: {}", print(&func));
         let report = super::super::run(&mut func, Target::sm_90a(), &options).expect("it fits").loops;
         assert_eq!(report[0].what.contains("`y` by cp.async"), ahead, "{what}: {}", report[0].what);
+    }
+}
+
+/// `out = sum of x * y[i] * scale[i]`, with a scale for each row, or one for all rows.
+fn scaled(rows: bool) -> String {
+    let addressed = "%first: i32 = mul %i, %size
+        %firsts: i32[32, 32] = splat %first
+        %offsets: i32[32, 32] = add %firsts, %at";
+    let scale = if rows {
+        "%before: i32 = mul %i, %width
+         %befores: i32[32] = splat %before
+         %row: i32[32] = add %befores, %lanes
+         %from: *table[32] = add_ptr %tables, %row
+         %scale: f32[32] = load %from
+         %scales: f32[32, 1] = expand_dims %scale {axis = 1}
+         %factor: f32[32, 32] = broadcast %scales"
+    } else {
+        "%from: *table = add_ptr %table, %i
+         %scale: f32 = load %from
+         %factor: f32[32, 32] = splat %scale"
+    };
+    let product = "%p: f32[32, 32] = dot %a, %b, %start {precision = tf32}";
+    let sum = "%q: f32[32, 32] = mul %p, %factor
+        %d: f32[32, 32] = add %acc, %q";
+    let text = pages("param %table table: ptr f32 {div = 4}", "%tables: *table[32] = splat %table", addressed, [""; 4]);
+    text.replace("%d: f32[32, 32] = dot %a, %b, %acc {precision = tf32}", &format!("{scale}\n{product}\n{sum}"))
+}
+
+/// As many scales as iterations have; nothing lies behind the last.
+fn scale_buffers(scales: usize) -> Vec<HostBuffer> {
+    let mut all = buffers(0);
+    all[0] = (0..scales).map(|i| ((i * 3) % 5) as f32 - 1.0).collect::<Vec<f32>>().into();
+    all
+}
+
+#[test]
+fn what_is_computed_with_products_is_loaded_an_iteration_ahead() {
+    let loads = |func: &Func| {
+        let loads = ops_in_order(func).into_iter().filter(|&id| {
+            let operation = func.op(id);
+            let scale = operation.results.first().is_some_and(|&result| func.ty(result).dtype() == Some(DType::F32));
+            scale && matches!(operation.op, Op::Memory(MemoryOp::Load { .. }))
+        });
+        loads.count()
+    };
+    for rows in [true, false] {
+        let text = scaled(rows);
+        for (target, stages) in [(Target::sm_80(), 2), (Target::sm_80(), 4), (Target::sm_90a(), 3)] {
+            let (func, report) = pipelined(&text, target, stages);
+            assert!(report.starts_with(&format!("pipelined with {stages} stages")), "{report}");
+            // That of the first iteration, and that of the next one.
+            assert_eq!(loads(&func), 2, "{}", print(&func));
+            for trips in 0..MOST {
+                let scales = if rows { trips * 32 } else { trips };
+                let (mut expected, mut got) = (scale_buffers(scales), scale_buffers(scales));
+                let scalars = [HostScalar::from(trips as i32)];
+                run_kernel(&bound(&text), &mut expected, &scalars, [1, 1, 1]).expect("it runs");
+                let placed = Placed::new(func.clone()).expect("placed");
+                run_ordered(&placed, &mut got, &[], &scalars, [1, 1, 1])
+                    .unwrap_or_else(|fault| panic!("{fault}\n{}", print(&func)));
+                assert_eq!(got[3].as_slice::<f32>(), expected[3].as_slice::<f32>(), "{trips} trips, {stages} stages");
+            }
+        }
+    }
+    // A thread has no registers for more.
+    let many = scaled(true).replace("%factor: f32[32, 32] = broadcast", "%one_more: f32[32, 32] = broadcast").replace(
+        "%p: f32[32, 32]",
+        "%tiles: *table[32, 32] = splat %table
+         %tile: *table[32, 32] = add_ptr %tiles, %at
+         %more: f32[32, 32] = load %tile
+         %factor: f32[32, 32] = mul %more, %one_more
+         %p: f32[32, 32]",
+    );
+    // The loop writes it.
+    let written = scaled(false)
+        .replace("table: ptr f32", "table: ptr_mut f32")
+        .replace("yield %d", "store %from, %scale\nyield %d");
+    for (text, expected) in [(many, 2), (written, 1)] {
+        let (func, report) = pipelined(&text, Target::sm_90a(), 3);
+        assert!(report.starts_with("pipelined with 3 stages"), "{report}");
+        assert_eq!(loads(&func), expected, "{}", print(&func));
     }
 }
 
