@@ -3,8 +3,6 @@
 mod attention;
 mod bridge;
 mod common;
-#[cfg(feature = "cuda")]
-mod graphs;
 mod macros;
 mod products;
 mod refusals;

@@ -18,7 +18,11 @@
 //! A load of a tile (or of a tensor's block) whose addresses can be computed ahead: from values outside the loop, its
 //! counter, and carried values that themselves can be computed ahead, or loaded. What is computed for that is the *slice*;
 //! it is repeated in the prologue, per iteration, and in the loop, ahead of the rest. Memory that the loop writes is not
-//! read ahead. Numbers that address what a loop loads are carried values by [`indirection`].
+//! read ahead. Numbers that address what a loop loads are carried values by [`indirection`], and so is the little that is
+//! computed with the results of products.
+//!
+//! A loop with one product that is waited for in its iteration waits for the copies of the next one, and shows them to its
+//! product, while this one runs: nothing else would hide that.
 //!
 //! - A load that goes to shared memory as it is (for `wgmma` or `ldmatrix`) is copied there by `cp.async`, or by TMA
 //!   where it is a block of a tensor; permutations on the way become permuted views.
