@@ -28,14 +28,14 @@ pub(crate) fn device(stream: &Stream) -> Result<tilewright::Device> {
 /// events that were recorded outside, which spoils the capture.
 pub(crate) fn check_capture(stream: &CudaStream) -> Result<()> {
     if !stream.context().is_managing_stream_synchronization()
-        || stream.capture_status().w()? == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+        || stream.capture_status().w()? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
     {
         return Ok(());
     }
     candle_core::bail!(
         "the stream is being captured, and candle marks uses of memory with events that a graph cannot wait for; call \
          `disable_event_tracking` of the `CudaDevice` before its first tensor is made, or capture the stream of \
-         `Device::new_cuda`, which needs none"
+         `Device::new_cuda`, which needs none while its context has no other streams"
     )
 }
 

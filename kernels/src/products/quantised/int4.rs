@@ -116,7 +116,9 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
         let fills = self.shape[1].div_ceil(256) >= device.multiprocessor_count();
         match self.packing {
             // Where each multiprocessor has one program, that has its shared memory.
-            Packing::Awq => QuantisedConfig { bn: 256, bk: 128, num_stages: if fills { 3 } else { 4 }, ..config },
+            Packing::Awq => {
+                QuantisedConfig { bn: 256, bk: 128, num_stages: if fills || config.bm > 16 { 3 } else { 4 }, ..config }
+            }
             Packing::Gptq if config.bm <= 16 && fills => QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config },
             Packing::Gptq => QuantisedConfig { bk: 128, num_stages: 4, ..config },
         }

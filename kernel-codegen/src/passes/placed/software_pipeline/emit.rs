@@ -460,6 +460,9 @@ impl Emit<'_> {
                 next = issue(self)?;
             }
             if only.is_some_and(|only| only.product == id) {
+                // Ahead of the copies: the fence waits for all that its threads have on their way, whatever the wait
+                // leaves. Behind them it costs an eighth of the time of products with scales by blocks (1.09 and 1.23 ms
+                // for FP8 of 8192^3 on an H100).
                 if is_shown {
                     self.show((self.ahead - 2) as u8)?;
                 }

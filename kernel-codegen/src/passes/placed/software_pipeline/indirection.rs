@@ -47,7 +47,8 @@ use kernel_core::target::Target;
 /// 16 where a tile of 64 rows is copied by four warps, 16 bytes at a time.
 const MOST_WORDS: u32 = 16;
 
-/// The most registers of a thread that a loop with products carries what it computes with their results in: products leave few.
+/// The most registers of a thread that a loop with products carries what it computes with their results in: products leave few,
+/// and as many hold those of the next iteration.
 const MOST_BESIDE: u32 = 8;
 
 /// Runs the pass.
@@ -88,20 +89,23 @@ pub(super) fn in_registers(func: &mut Func, place: &LoopNest, found: &Found) -> 
     let bytes = |id: OpId| func.ty(func.op(id).results[0]).dtype().is_some_and(|dtype| dtype.bytes() == 1);
     let narrow = found.refused.iter().filter(|refused| refused.why == find::TOO_NARROW && !bytes(refused.op));
     let narrow: Vec<OpId> = narrow.map(|refused| refused.op).collect();
-    let numbers = Numbers::among(func, place.id, narrow.into_iter().chain(beside(func, place.id)));
+    let numbers = Numbers::among(func, place.id, narrow.into_iter().chain(beside(func, place.id, found)));
     if !numbers.loads.is_empty() {
         Ahead { func, place, numbers: &numbers, out: Vec::new() }.run()?;
     }
     Ok(numbers.loads)
 }
 
-/// Loads of a loop for what is computed with the results of its products, if all of them have room in registers.
-fn beside(func: &Func, id: OpId) -> Vec<OpId> {
+/// Loads of a loop for what is computed with the results of its products that can be made an iteration ahead and are not copied
+/// ahead, if all of them have room in registers.
+fn beside(func: &Func, id: OpId, found: &Found) -> Vec<OpId> {
     let body = func.op(id).regions[0];
     if !func.region_ops(body).any(|(_, operation)| operation.op.multiplies()) {
         return Vec::new();
     }
-    let (factors, uses) = (find::factors(func, body), Uses::within(func, body));
+    let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
+    let (factors, uses, memory) = (find::factors(func, body), Uses::within(func, body), Memory::of(func, body));
+    let is_copied = |load: OpId| found.candidates.iter().any(|candidate| candidate.op == load);
     let is_used = |user: &OpId| func.op(*user).op != Op::Control(ControlOp::Yield);
     let mut words = 0;
     let mut loads = Vec::new();
@@ -109,7 +113,8 @@ fn beside(func: &Func, id: OpId) -> Vec<OpId> {
         let operation = func.op(load);
         let Op::Memory(MemoryOp::Load { .. }) = operation.op else { continue };
         let result = operation.results[0];
-        if !factors.contains(&result) && uses.of(result).iter().any(is_used) {
+        let may_be = !factors.contains(&result) && !is_copied(load) && uses.of(result).iter().any(is_used);
+        if may_be && search.number(load, &memory).is_some() {
             words += words_of(func, result);
             loads.push(load);
         }

@@ -110,6 +110,7 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         if !found.candidates.is_empty() {
             let carried = indirection::in_registers(func, &place, &found)?;
             if !carried.is_empty() {
+                changed = true;
                 reasons.of_carried(carried);
                 found = find::find(func, axis, place.id, asked.by_loop);
             }

@@ -248,6 +248,11 @@ fn what_is_computed_with_products_is_loaded_an_iteration_ahead() {
             }
         }
     }
+    // Where the loop asks for stages, all that it loads is copied as far ahead.
+    let asks = scaled(true).replace("%start (%i", "%start {stages = 4} (%i");
+    let (func, report) = pipelined(&asks, Target::sm_90a(), 3);
+    assert!(report.starts_with("pipelined with 4 stages") && report.contains("`table` by cp.async"), "{report}");
+    assert_eq!(loads(&func), 0, "{}", print(&func));
     // A thread has no registers for more.
     let many = scaled(true).replace("%factor: f32[32, 32] = broadcast", "%one_more: f32[32, 32] = broadcast").replace(
         "%p: f32[32, 32]",
