@@ -410,7 +410,7 @@ impl Emit<'_> {
         let mut old = std::mem::take(&mut self.func.regions[body.index()].ops);
         let Some(end) = old.pop() else { return Ok(()) };
         if copies && !is_shown {
-            let pending = (self.ahead - 1) as u8;
+            let pending = self.ahead as u8 - 1;
             self.cursor().value(GpuOp::AsyncWait { pending }, &[])?;
         }
         if let (Some(barrier), Some(phases), Some(mut phase)) = (buffers.barrier, &buffers.phases, args.phase) {
