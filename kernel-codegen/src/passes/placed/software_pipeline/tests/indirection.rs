@@ -273,6 +273,41 @@ fn what_is_computed_with_products_is_loaded_an_iteration_ahead() {
     }
 }
 
+/// A product that is waited for in its iteration runs while what the next one reads is waited for and fenced.
+#[test]
+fn what_the_next_iteration_reads_is_there_when_its_product_begins() {
+    let sizes = [
+        ("[32", "[64"),
+        (", 32]", ", 64]"),
+        ("hi = 32", "hi = 64"),
+        ("const 32", "const 64"),
+        ("const 1024", "const 4096"),
+    ];
+    let text = sizes.iter().fold(scaled(true), |text, (from, to)| text.replace(from, to));
+    let buffers = |trips: usize| -> Vec<HostBuffer> {
+        let number = |i: usize| half::f16::from_f32(((i * 7 + i / 4096) % 11) as f32 - 5.0);
+        let factors = |count: usize| (0..count * 4096).map(number).collect::<Vec<half::f16>>();
+        let scales: Vec<f32> = (0..trips * 64).map(|i| ((i * 3) % 5) as f32 - 1.0).collect();
+        vec![scales.into(), factors(1).into(), factors(MOST).into(), vec![0f32; 4096].into()]
+    };
+    let run = |func: &Func, trips: usize| {
+        let (placed, mut all) = (Placed::new(func.clone()).expect("placed"), buffers(trips));
+        run_ordered(&placed, &mut all, &[], &[HostScalar::from(trips as i32)], [1, 1, 1])?;
+        Ok::<Vec<f32>, Fault>(all[3].as_slice::<f32>().expect("f32").to_vec())
+    };
+    for stages in [3, 4] {
+        // As the pass leaves it: `membar` would put in waits that are missing.
+        let (func, _) = pipelined(&text, Target::sm_90a(), stages);
+        assert_eq!(count(&func, |op| matches!(op, GpuOp::Wgmma { .. })), 1, "{}", print(&func));
+        for trips in 0..=MOST {
+            let mut expected = buffers(trips);
+            run_kernel(&bound(&text), &mut expected, &[HostScalar::from(trips as i32)], [1, 1, 1]).expect("it runs");
+            let got = run(&func, trips).unwrap_or_else(|fault| panic!("{fault}\n{}", print(&func)));
+            assert_eq!(Some(&got[..]), expected[3].as_slice::<f32>(), "{trips} trips, {stages} stages");
+        }
+    }
+}
+
 #[test]
 fn every_fault_planted_beside_loaded_numbers_shows() {
     let (mut planted, mut missed) = (0, Vec::new());
