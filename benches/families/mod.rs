@@ -3,6 +3,7 @@
 mod frame;
 mod general;
 mod products;
+mod prompts;
 mod rows;
 mod serving;
 mod tuned;
@@ -14,11 +15,12 @@ use tilewright_bench::{Failure, Stage, report, supervise};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes. What is compared with the rate of a copy comes behind it.
-const ALL: [(&str, Bench); 45] = [
+const ALL: [(&str, Bench); 46] = [
     ("copy", general::copy),
     ("matmul", products::matmul::matmul),
     ("paged_decode", serving::paged_decode),
     ("mla_decode", serving::mla_decode),
+    ("attention_fp8", prompts::attention_fp8),
     ("moe", products::moe::f16),
     ("moe_fp8", products::moe::fp8),
     ("fp8_blocks", products::fp8::blocks),

@@ -58,7 +58,7 @@ impl Size {
 }
 
 /// The sum of values, weighted by the softmax of a query's products with keys.
-fn attend(query: &[f64], keys: &[Vec<f64>], scale: f64, values: &[Vec<f64>]) -> Vec<f64> {
+pub fn attend(query: &[f64], keys: &[Vec<f64>], scale: f64, values: &[Vec<f64>]) -> Vec<f64> {
     let product = |key: &Vec<f64>| key.iter().zip(query).map(|(k, q)| k * q).sum::<f64>() * scale;
     let scores: Vec<f64> = keys.iter().map(product).collect();
     let peak = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -110,7 +110,7 @@ fn loops(sass: &str) -> Vec<Trip> {
         let count = |what: &str| body.iter().filter(|line| line.contains(what)).count();
         let trip = Trip {
             instructions: body.iter().filter(|line| line.contains("/*") && line.contains(';')).count(),
-            wgmma: count("HGMMA"),
+            wgmma: count("HGMMA") + count("QGMMA"),
             mma: count("HMMA.") + count("DMMA"),
             // Not those of `cp.async`.
             stores: count("STS") - count("LDGSTS"),

@@ -30,14 +30,22 @@ impl<'ctx> Ir<'ctx> {
     }
 
     /// Whether a tile's values go from one dtype to the other two at a time: one instruction rounds two f32 to a pair of
-    /// 16-bit floats.
+    /// narrower floats.
     pub(super) fn narrows_in_pairs(&self, from: DType, to: DType) -> bool {
-        from == DType::F32 && matches!(to, DType::F16 | DType::BF16)
+        match from {
+            DType::F32 => matches!(to, DType::F16 | DType::BF16) || (to.is_fp8() && self.has_f8_conversions),
+            // f32 has their values.
+            DType::F16 | DType::BF16 => to.is_fp8() && self.has_f8_conversions,
+            _ => false,
+        }
     }
 
-    /// The f32 registers of a tile as 16-bit floats. Neighbours, which most users pack into one word, are rounded
-    /// together.
+    /// The registers of a tile as narrower floats. Neighbours, which most users pack into one word, are rounded together.
     pub(super) fn narrow_pairs(&self, values: &[Value<'ctx>], to: DType) -> Vec<Value<'ctx>> {
+        if to.is_fp8() {
+            let wide: Vec<FloatValue> = values.iter().map(|&value| self.widen(self.float(value))).collect();
+            return wide.chunks(4).flat_map(|values| self.narrow_f8_word(values, to)).collect();
+        }
         let narrow = |pair: &[Value<'ctx>]| match pair {
             [_, _] => {
                 let BasicValueEnum::VectorValue(wide) = self.vector(pair) else { return pair.to_vec() };

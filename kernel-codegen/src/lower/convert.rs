@@ -3,13 +3,14 @@
 
 use kernel_core::ir::{Operation, ValueId};
 use kernel_core::layout::{
-    Conversion, LayoutDim, LayoutError, LinearForm, SharedPlan, ShuffleKind, ShufflePlan, SyncScope,
+    Conversion, LayoutDim, LayoutError, LinearForm, SelectLevel, SharedPlan, ShuffleKind, ShufflePlan, SyncScope,
 };
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
+use super::packing::{Words, memory_bits};
 use super::shared::SharedOffset;
 use super::{Lower, Result};
 use crate::analysis::exchange::{MatrixPlan, Route};
@@ -34,7 +35,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let converted = match &route {
             Route::Plain(Conversion::NoOp) => registers.to_vec(),
             Route::Plain(Conversion::RegisterPermute(action)) => action.apply(&registers),
-            Route::Plain(Conversion::Shuffle(plan)) => self.run_shuffles(plan, &registers),
+            Route::Plain(Conversion::Shuffle(plan)) => self.run_shuffles(plan, &registers, result),
             Route::Plain(Conversion::SharedMemory(plan)) => self.through_shared(plan, &registers, result),
             Route::Matrices(plan) => self.through_matrices(plan, &registers, result),
         };
@@ -42,7 +43,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    fn run_shuffles(&mut self, plan: &ShufflePlan, registers: &[Value<'ctx>]) -> Vec<Value<'ctx>> {
+    fn run_shuffles(
+        &mut self,
+        plan: &ShufflePlan,
+        registers: &[Value<'ctx>],
+        result: ValueId,
+    ) -> Vec<Value<'ctx>> {
+        let ty = self.element_type(result);
         // Everything that depends on the thread alone comes first, so that the plan's run needs `self` only to emit.
         let conditions: Vec<((u32, u32), IntValue<'ctx>)> = plan
             .pre
@@ -52,28 +59,35 @@ impl<'ctx> Lower<'_, 'ctx> {
             .collect();
         let source_lane = if plan.lanes_stay { self.ids.lane } else { self.form(&plan.source_lane) };
         let this = &*self;
-        let run = plan.run(
-            registers,
-            |level, yes, no| {
-                let found = conditions.iter().find(|(masks, _)| *masks == (level.lanes, level.warps));
-                let condition = found.map_or(this.ir.bool(false), |(_, condition)| *condition);
-                Ok::<_, std::convert::Infallible>(this.ir.select(condition, *yes, *no))
-            },
-            |kind, value| {
-                Ok(match kind {
-                    ShuffleKind::None => *value,
-                    ShuffleKind::Butterfly(mask) => {
-                        this.shuffle(Intrinsic::ShuffleButterfly, *value, this.ir.i32(mask as i32))
-                    }
-                    ShuffleKind::Indexed(constant) => {
-                        let lane = this.ir.xor(source_lane, this.ir.i32(constant as i32));
-                        this.shuffle(Intrinsic::ShuffleIndex, *value, lane)
-                    }
-                })
-            },
-        );
+        let select = |level: &SelectLevel, yes: &Value<'ctx>, no: &Value<'ctx>| {
+            let found = conditions.iter().find(|(masks, _)| *masks == (level.lanes, level.warps));
+            let condition = found.map_or(this.ir.bool(false), |(_, condition)| *condition);
+            Ok(this.ir.select(condition, *yes, *no))
+        };
+        let shuffle = |kind: ShuffleKind, value: &Value<'ctx>| {
+            Ok(match kind {
+                ShuffleKind::None => *value,
+                ShuffleKind::Butterfly(mask) => {
+                    this.shuffle(Intrinsic::ShuffleButterfly, *value, this.ir.i32(mask as i32))
+                }
+                ShuffleKind::Indexed(constant) => {
+                    let lane = this.ir.xor(source_lane, this.ir.i32(constant as i32));
+                    this.shuffle(Intrinsic::ShuffleIndex, *value, lane)
+                }
+            })
+        };
+        let bits = memory_bits(self.dtype(result));
+        let words = Words::new(bits, plan.per_word);
+        let pack = |elements: &[Value<'ctx>]| {
+            let word = this.ir.pack(elements, words).first().map(|&word| word.into());
+            Ok(word.unwrap_or_else(|| this.ir.i32(0).into()))
+        };
+        let run = plan
+            .words(registers, pack)
+            .and_then(|sent| plan.run(&sent, select, shuffle))
+            .and_then(|received| plan.registers(received, |word| Ok(this.ir.unpack(&[word], words, ty, bits))));
         match run {
-            Ok(values) => values,
+            Ok::<_, std::convert::Infallible>(values) => values,
             Err(never) => match never {},
         }
     }

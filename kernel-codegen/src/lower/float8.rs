@@ -89,6 +89,27 @@ impl<'ctx> Ir<'ctx> {
         self.elements(self.bitcast(self.int(pair[0]), self.context.f16_type().vec_type(2)), 2)
     }
 
+    /// The 8-bit floats nearest to up to four f32, which make one word, where there are instructions.
+    pub(super) fn narrow_f8_word(&self, values: &[FloatValue<'ctx>], dtype: DType) -> Vec<Value<'ctx>> {
+        let arguments: Vec<Value> = values.iter().map(|&value| value.into()).collect();
+        // The first operand of an instruction becomes the upper half.
+        let name = Format::of(dtype).name;
+        let pair = |to: &str, low: u32| format!("cvt.rn.satfinite.{name}x2.f32 {to}, ${}, ${low};", low + 1);
+        let (assembly, bits) = match values.len() {
+            2 => (pair("$0", 1), 16),
+            4 => {
+                let halves = format!("{} {}", pair("low", 1), pair("high", 3));
+                (format!("{{ .reg .b16 low, high; {halves} mov.b32 $0, {{low, high}}; }}"), 32)
+            }
+            _ => return values.iter().map(|&value| self.narrow_f8(value, dtype).into()).collect(),
+        };
+        let result = if bits == 16 { "=h" } else { "=r" };
+        let constraints = format!("{result}{}", ",f".repeat(values.len()));
+        let word = self.asm(&[self.int_type(bits).into()], &assembly, &constraints, &arguments, AsmEffects::Pure);
+        let bytes = self.int_type(8).vec_type(values.len() as u32);
+        self.elements(self.bitcast(self.int(word[0]), bytes), values.len() as u32)
+    }
+
     /// The 8-bit float nearest to an f32.
     pub(super) fn narrow_f8(&self, value: FloatValue<'ctx>, dtype: DType) -> IntValue<'ctx> {
         let format = Format::of(dtype);

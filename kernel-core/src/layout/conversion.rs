@@ -62,7 +62,7 @@ pub fn convert_with(
         let unchanged = action.is_identity();
         return Ok(if unchanged { Conversion::NoOp } else { Conversion::RegisterPermute(action) });
     }
-    match shuffle::plan(&map) {
+    match shuffle::plan(&map.of_words(32 / elem_bits.clamp(1, 32))) {
         Some(plan) if plan.levels() <= options.max_select_levels => Ok(Conversion::Shuffle(plan)),
         _ => optimal_swizzle(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory),
     }

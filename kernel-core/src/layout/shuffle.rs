@@ -17,6 +17,8 @@
 //! Where lanes hold copies, `T` need not be a permutation: it is enough that lanes which read the
 //! same lane want the same value. Registers that hold copies are received once.
 //!
+//! Narrow elements that move together are one value: a word.
+//!
 //! A transposition of one register bit and one lane bit gives one exchange before, one after,
 //! and a butterfly shuffle for half of the registers, which is the sequence of Triton's
 //! `convert_layout` (Zhou et al., "Linear Layouts", arXiv 2505.23819).
@@ -68,17 +70,22 @@ pub enum ShuffleKind {
 
 /// A conversion inside a warp, as pure data: see the module's documentation.
 ///
-/// To execute it in a thread, with `values` the registers of the source:
+/// To execute it in a thread, with `registers` those of the source:
 /// ```text
+/// values = words of per_word elements of gather(registers)
 /// for level in pre:      values[i] = level.holds ? values[i ^ level.xor] : values[i]      (all i at once)
 /// for (k, e) in exchanges: slots[k] = shfl(values[e.send], from = source_lane(lane, warp) ^ e.lane_xor)
 /// for level in post:     slots[i] = level.holds ? slots[i ^ level.xor] : slots[i]
-/// result[r] = slots[result.source_of(r)]
+/// result[r] = elements[result.source_of(r)]                          elements of the slots, one after the other
 /// ```
 /// [`ShufflePlan::run`] is that, for a generator of code or a simulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShufflePlan {
-    /// Exchanges among the source's registers, before.
+    /// Takes the source's registers to the elements of the words that are sent, one word after the other.
+    pub gather: ColumnAction,
+    /// Elements of a word: with more than one, a word has 32 bits at most.
+    pub per_word: u32,
+    /// Exchanges among the words, before.
     pub pre: Vec<SelectLevel>,
     /// The rounds.
     pub exchanges: Vec<Exchange>,
@@ -88,7 +95,7 @@ pub struct ShufflePlan {
     pub lanes_stay: bool,
     /// Exchanges among the values received, after.
     pub post: Vec<SelectLevel>,
-    /// Takes the values received to the destination's registers.
+    /// Takes the elements of the words received to the destination's registers.
     pub result: ColumnAction,
 }
 
@@ -102,7 +109,7 @@ impl ShufflePlan {
         }
     }
 
-    /// The number of shuffle instructions per value of 32 bits.
+    /// The number of shuffle instructions, where a word has 32 bits at most.
     pub fn shuffles(&self) -> usize {
         self.exchanges.iter().filter(|exchange| self.kind(exchange) != ShuffleKind::None).count()
     }
@@ -112,20 +119,52 @@ impl ShufflePlan {
         self.pre.len().max(self.post.len())
     }
 
-    /// Executes the plan on `values`, which are whatever the caller deals in (IR values, or all threads' data):
-    /// `select(level, if_true, if_false)` and `shuffle(kind, value)` emit the two instructions.
-    /// Values that are not needed are not asked for. `values` are all registers of the source.
+    /// The words of all `registers` of the source, of which `pack` makes one of several elements, from the lowest.
+    ///
+    /// # Errors
+    /// Those of `pack`.
+    pub fn words<V: Clone, E>(
+        &self,
+        registers: &[V],
+        mut pack: impl FnMut(&[V]) -> Result<V, E>,
+    ) -> Result<Vec<V>, E> {
+        let elements = self.gather.apply(registers);
+        match self.per_word {
+            1 => Ok(elements),
+            several => elements.chunks(several as usize).map(&mut pack).collect(),
+        }
+    }
+
+    /// The registers of the destination, from the words received, which `unpack` divides into their elements.
+    ///
+    /// # Errors
+    /// Those of `unpack`.
+    pub fn registers<V: Clone, E>(
+        &self,
+        words: Vec<V>,
+        unpack: impl FnMut(V) -> Result<Vec<V>, E>,
+    ) -> Result<Vec<V>, E> {
+        let elements = match self.per_word {
+            1 => words,
+            _ => words.into_iter().map(unpack).collect::<Result<Vec<Vec<V>>, E>>()?.concat(),
+        };
+        Ok(self.result.apply(&elements))
+    }
+
+    /// Takes [words](Self::words) to those received. Values are whatever the caller deals in (IR values, or all threads'
+    /// data): `select(level, if_true, if_false)` and `shuffle(kind, value)` emit the two instructions. Values that are not
+    /// needed are not asked for.
     ///
     /// # Errors
     /// Those of `select` and `shuffle`.
     pub fn run<V: Clone, E>(
         &self,
-        values: &[V],
+        words: &[V],
         mut select: impl FnMut(&SelectLevel, &V, &V) -> Result<V, E>,
         mut shuffle: impl FnMut(ShuffleKind, &V) -> Result<V, E>,
     ) -> Result<Vec<V>, E> {
         let sent: Vec<u32> = self.exchanges.iter().map(|exchange| exchange.send).collect();
-        let sent = run_levels(&self.pre, values, &sent, &mut select)?;
+        let sent = run_levels(&self.pre, words, &sent, &mut select)?;
         let mut slots = Vec::with_capacity(sent.len());
         for (exchange, value) in self.exchanges.iter().zip(&sent) {
             slots.push(match self.kind(exchange) {
@@ -134,8 +173,7 @@ impl ShufflePlan {
             });
         }
         let wanted: Vec<u32> = (0..slots.len() as u32).collect();
-        let received = run_levels(&self.post, &slots, &wanted, &mut select)?;
-        Ok(self.result.apply(&received))
+        run_levels(&self.post, &slots, &wanted, &mut select)
     }
 }
 
@@ -199,6 +237,8 @@ pub(super) fn plan(map: &WarpMap) -> Option<ShufflePlan> {
     let lanes_stay =
         lane_bases.iter().enumerate().all(|(bit, &base)| base == 1 << bit) && warp_bases.iter().all(|&base| base == 0);
     Some(ShufflePlan {
+        gather: map.gather.clone(),
+        per_word: map.per_word,
         pre: select_levels(&by_lane, &by_warp),
         exchanges: (0..1 << map.slots.len()).map(exchange).collect(),
         source_lane: LinearForm { bases: vec![(LayoutDim::Lane, lane_bases), (LayoutDim::Warp, warp_bases)] },

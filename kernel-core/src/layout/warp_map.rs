@@ -53,7 +53,11 @@ pub(super) struct WarpMap {
     pub(super) warps: Vec<u64>,
     /// Places of the source that hold the same as place 0: a basis.
     pub(super) redundant: Vec<u64>,
-    /// Takes slots to the registers of the destination.
+    /// Takes the source's registers to the elements of words, one word after the other.
+    pub(super) gather: ColumnAction,
+    /// Elements of a word, which move together.
+    pub(super) per_word: u32,
+    /// Takes the elements of received words to the registers of the destination.
     pub(super) result: ColumnAction,
 }
 
@@ -89,8 +93,53 @@ impl WarpMap {
             lanes: dst.columns(LayoutDim::Lane).iter().enumerate().map(from_lane).collect::<Option<_>>()?,
             warps: pairs(LayoutDim::Warp).map(|(from, to)| in_warp.express(from ^ to)).collect::<Option<_>>()?,
             redundant,
+            gather: ColumnAction::identity(register_bits),
+            per_word: 1,
             result: reduced.restore,
         })
+    }
+
+    /// The map of words of at most `most` elements. Elements are neighbours in a word if a register bit of the source is one of
+    /// the destination, and where anything else comes from does not depend on it: then they come from one thread and go to one.
+    pub(super) fn of_words(self, most: u32) -> WarpMap {
+        let places = || self.slots.iter().chain(&self.lanes).chain(&self.warps).chain(&self.redundant);
+        let moves_alone = |place: u64| {
+            place.is_power_of_two()
+                && place >> self.register_bits == 0
+                && places().filter(|&&other| other & place != 0).count() == 1
+        };
+        let mut together: Vec<(u64, usize)> = (0..self.slots.len())
+            .map(|slot| (self.slots[slot], slot))
+            .filter(|&(place, _)| moves_alone(place))
+            .collect();
+        together.sort_unstable();
+        together.truncate(most.max(1).ilog2() as usize);
+        let (bits, slots): (Vec<u64>, Vec<usize>) = together.into_iter().unzip();
+        // Numbers without the bits of the elements of a word.
+        let of_word = |place: u64| {
+            let rest = (0..64).filter(|bit| !bits.contains(&(1 << bit)));
+            rest.enumerate().fold(0, |word, (to, from)| word | (place >> from & 1) << to)
+        };
+        let words = |places: &[u64]| places.iter().map(|&place| of_word(place)).collect::<Vec<u64>>();
+        let rest = (0..self.register_bits).map(|bit| 1 << bit).filter(|bit| !bits.contains(bit));
+        let gather = bits.iter().copied().chain(rest).map(|bit| bit as u32).collect();
+        let moved: Vec<usize> = (0..self.slots.len()).filter(|slot| !slots.contains(slot)).collect();
+        let order: Vec<usize> = slots.iter().chain(&moved).copied().collect();
+        let element = |slot: u32| {
+            let is_in = |&(_, from): &(usize, &usize)| slot >> *from & 1 == 1;
+            order.iter().enumerate().filter(is_in).fold(0, |element, (to, _)| element | 1 << to)
+        };
+        let result = self.result.bases().iter().map(|&slot| element(slot)).collect();
+        WarpMap {
+            register_bits: self.register_bits - bits.len() as u32,
+            slots: moved.iter().map(|&slot| of_word(self.slots[slot])).collect(),
+            lanes: words(&self.lanes),
+            warps: words(&self.warps),
+            redundant: words(&self.redundant),
+            gather: ColumnAction::from_parts(gather, self.register_bits),
+            per_word: 1 << bits.len(),
+            result: ColumnAction::from_parts(result, self.slots.len() as u32),
+        }
     }
 
     /// The renaming of registers that does it, if no lane needs another's value

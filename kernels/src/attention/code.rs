@@ -4,6 +4,7 @@ use super::backward::BackwardConfig;
 use super::backward::fused::kernels::AttentionFusedBackwardConsts;
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
+use super::fp8::{AttentionFp8Consts, parts};
 use super::mla::AttentionMlaConsts;
 use super::serving::kernels::AttentionCachedConsts;
 use super::serving::{DecodeConfig, LANES, order_of_lanes};
@@ -195,4 +196,33 @@ fn gradients_in_one_kernel_are_fed_and_spill_nothing() {
 /// Bytes of a block of queries of f16.
 fn block_bytes(d: usize, [block_q, ..]: [usize; 4]) -> usize {
     2 * block_q * d
+}
+
+/// The forward kernel of f8e4m3 in these blocks, as Hopper runs it.
+fn forward_fp8(d: usize, [block_q, block_k, warps, stages]: [usize; 4], several: bool) -> Option<Code> {
+    let (part, two) = parts(d);
+    let compiled = AttentionFp8Consts { BM: block_q, BN: block_k, D: d, DV: part, TWO: two, LOOP: several }
+        .request::<F8E4M3, f16>(true, true, true, false, false)
+        .num_warps(warps as u32)
+        .num_stages(stages as u32)
+        .compile(Target::sm_90a());
+    code(&format!("forward fp8 {d} {block_q}x{block_k}, {warps} warps, {stages} stages"), compiled, "sm_90a")
+}
+
+#[test]
+fn forward_of_bytes_is_fed_and_spills_nothing() {
+    for d in [64, 128, 256] {
+        let config = ForwardConfig::rule_fp8(HOPPER, d, true, true);
+        let blocks = [config.block_q, config.block_k, config.num_warps, config.num_stages];
+        let Some(code) = forward_fp8(d, blocks, config.programs > 0) else { return };
+        code.assert_clean("bytes");
+        code.assert_fed("bytes");
+        // Weights get to where products read them by exchanges of whole words, and are rounded two at a time.
+        assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
+        let weights = config.block_q * config.block_k / (config.num_warps * 32);
+        let words = format!("with {} shuffles", weights / 4);
+        assert!(code.report.contains(&words), "{}", code.report);
+        let rounded = code.count(&["F2FP", "E4M3"]);
+        assert_eq!(rounded, weights / 2, "{}", code.summary());
+    }
 }

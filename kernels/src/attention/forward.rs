@@ -2,7 +2,7 @@
 
 use super::device::{LOG2_E, absorb, finish, hide, hide_later, unseen};
 use super::options::{Attention, Places};
-use super::shape::{Problem, descriptor, tile_dim};
+use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::check::MOST_PROGRAMS;
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -49,10 +49,24 @@ impl ForwardConfig {
             usize::from(capability >= Some((9, 0)) && bits == 16 && (65..=128).contains(&d) && plain && even);
         ForwardConfig { block_q, block_k, num_warps, num_stages, programs }
     }
+
+    /// That of factors of 8 bits.
+    pub(super) fn rule_fp8(capability: Option<(u32, u32)>, d: usize, plain: bool, even: bool) -> Self {
+        let [block_q, block_k, num_warps, num_stages] = match capability {
+            None => [32, 32, 4, 2],
+            Some((9.., _)) if d <= 64 && plain => [64, 128, 4, 2],
+            Some((9.., _)) if d <= 128 && plain => [128, 128, 8, 2],
+            Some((9.., _)) => [128, 64, 8, 2],
+            _ if d <= 128 => [64, 32, 4, 2],
+            _ => [64, 32, 8, 2],
+        };
+        let programs = usize::from(capability >= Some((9, 0)) && (65..=128).contains(&d) && plain && even);
+        ForwardConfig { block_q, block_k, num_warps, num_stages, programs }
+    }
 }
 
 /// The most sequences, as a power of two, whose blocks take turns: keys and values of 8 sequences of 16384 fit into the cache.
-const MOST_TOGETHER: u32 = 3;
+pub(super) const MOST_TOGETHER: u32 = 3;
 
 /// Flash attention (Dao, "FlashAttention-2", 2023): a program keeps a block of queries, and takes keys and values block
 /// after block. Scores are in shared memory or registers only.
@@ -188,7 +202,7 @@ pub(super) fn attention<
 /// blocks of one place do, so that programs that take turns have equal shares. The bounds say what holds anyway, for those
 /// who prove that no access leaves its buffer.
 #[device]
-fn place_of(turn: i32, blocks: i32, all: i32, together: i32) -> (i32, i32) {
+pub(super) fn place_of(turn: i32, blocks: i32, all: i32, together: i32) -> (i32, i32) {
     let before = turn / (blocks * together) * together;
     let several = maximum(minimum(together, all - before), 1);
     let within = turn - before * blocks;
@@ -365,6 +379,7 @@ fn launch<'a, T: Float>(
         return Ok(());
     }
     let (out_strides, lse_strides) = (problem.last_contiguous("out", &out.as_view())?, lse.strides());
+    contiguous_last("lse", &lse.as_view())?;
     let dims = (tile_dim(d), tile_dim(dv));
     let plain = bias.is_none() && options.soft_cap.is_none();
     let even = starts.is_none() && options.left.is_none() && options.right.is_none();

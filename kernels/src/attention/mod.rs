@@ -29,6 +29,7 @@
 //! | function | keys and values | for |
 //! |---|---|---|
 //! | [`forward`], [`backward`] | `[batch, kv_heads, keys, d]` | training, prompts |
+//! | [`forward_fp8`] | the same, of 8 bits with scales | prompts |
 //! | [`forward_packed`], [`backward_packed`] | `[tokens, kv_heads, d]`, sequences one after the other | batches of different lengths |
 //! | [`decode`] | `[batch, kv_heads, keys, d]` | few queries over many keys |
 //! | [`paged_decode`], [`paged_prefill`] | [`PagedCache`], of 8 bits too | serving |
@@ -40,6 +41,7 @@ mod backward;
 mod code;
 mod device;
 mod forward;
+mod fp8;
 mod merge;
 mod mla;
 mod options;
@@ -51,6 +53,7 @@ mod variants;
 pub use backward::{
     BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed, backward_workspace,
 };
+pub use fp8::{Fp8Scales, forward_fp8, forward_fp8_into};
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use merge::{merge, merge_into, merge_states};
 pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into};

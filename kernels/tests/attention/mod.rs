@@ -1,5 +1,6 @@
 mod backward;
 mod forward;
+mod fp8;
 mod fused;
 mod reference;
 mod serving;

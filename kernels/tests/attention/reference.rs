@@ -108,13 +108,18 @@ pub fn product_error<T: Real>() -> f64 {
 }
 
 /// The relative error of a sum of `terms` terms, of the sum of magnitudes: each addition rounds once, and tensor cores
-/// truncate, which is two roundings.
+/// truncate, which is two roundings. Of 8-bit floats Hopper adds up 32 products at a time, keeping 13 bits of the largest.
 pub fn sum_error<T: Real>(terms: usize) -> f64 {
-    2.0 * (terms as f64 + 8.0) * T::STEP
+    let of_bytes = (terms as f64 / 32.0 + 2.0) * 2f64.powi(-12);
+    2.0 * (terms as f64 + 8.0) * T::STEP + if size_of::<T>() == 1 { of_bytes } else { 0.0 }
 }
 
-/// The error of a weight's rounding: relative, and next to zero. Those of f32 and f64 are not rounded.
+/// The error of a weight's rounding: relative, and next to zero. Those of f32 and f64 are not rounded, those of 8 bits raised by
+/// 2^8 before.
 pub fn weight_rounding<T: Real>() -> (f64, f64) {
+    if size_of::<T>() == 1 {
+        return (T::ROUNDING, T::TINY / 256.0);
+    }
     if T::ROUNDING > f32::ROUNDING { (T::ROUNDING, T::TINY) } else { (0.0, 0.0) }
 }
 

@@ -27,6 +27,7 @@ macro_rules! real {
 }
 
 real! {
+    F8E4M3, 4, 9.77e-4, F8E4M3::from_f64, F8E4M3::to_f64;
     f16, 11, 2.98e-8, f16::from_f64, f16::to_f64;
     bf16, 8, 4.6e-41, bf16::from_f64, bf16::to_f64;
     f32, 24, 7.1e-46, |value| value as f32, f64::from;

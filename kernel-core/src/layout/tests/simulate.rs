@@ -63,7 +63,18 @@ pub(super) fn run_shuffle(plan: &ShufflePlan, data: &Data) -> Data {
         };
         Ok((0..threads).map(from).collect())
     };
-    let results = plan.run(&values, select, shuffle).unwrap();
+    // A word of numbers below 2^16.
+    let pack = |elements: &[Vec<u64>]| {
+        let word = |thread: usize| elements.iter().rev().fold(0, |word, element| word << 16 | element[thread]);
+        assert!(elements.iter().flatten().all(|&element| element < 1 << 16), "elements fit");
+        Ok::<_, ()>((0..threads).map(word).collect::<Vec<u64>>())
+    };
+    let unpack = |word: Vec<u64>| {
+        let element = |place: u32| word.iter().map(|bits| bits >> (16 * place) & 0xffff).collect();
+        Ok::<_, ()>((0..plan.per_word).map(element).collect())
+    };
+    let words = plan.words(&values, pack).unwrap();
+    let results = plan.registers(plan.run(&words, select, shuffle).unwrap(), unpack).unwrap();
     (0..threads).map(|thread| results.iter().map(|value| value[thread]).collect()).collect()
 }
 

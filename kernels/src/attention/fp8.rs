@@ -1,0 +1,334 @@
+//! Attention over queries, keys and values of 8 bits.
+
+use super::device::{LOG2_E, Rows, finish, hide, hide_later, unseen};
+use super::forward::{ForwardConfig, MOST_TOGETHER, place_of};
+use super::options::{Attention, Places};
+use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
+use crate::check::MOST_PROGRAMS;
+use crate::config::Key;
+use crate::general::copy_into;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::Result;
+use tilewright::launch::MaybeView;
+use tilewright::prelude::*;
+
+/// How far the exponents of weights are raised: they are up to 2^8 instead of 1, which f8e4m3 has as well, and small ones keep
+/// their bits (Shah et al., "FlashAttention-3", 2024).
+const RAISED: f64 = 8.0;
+
+/// The kernel of [`forward`](super::forward) for factors of 8 bits. The instructions of Hopper read both factors along what is
+/// summed: of values that is the key, so a head has its values one column after the other.
+///
+/// Columns of values are `DV`, and with `TWO` as many again: one after the other, a product has room beside the sums.
+#[kernel(flush = true)]
+pub(super) fn attention_fp8<
+    T: Float,
+    O: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const DV: usize,
+    const TWO: bool,
+    const LOOP: bool,
+>(
+    q: TensorDesc<T, { [1, 1, BM, D] }>,
+    k: TensorDesc<T, { [1, 1, BN, D] }>,
+    v: TensorDesc<T, { [1, 1, DV, BN] }>,
+    q_scale: Option<Ptr<f32>>,
+    k_scale: Option<Ptr<f32>>,
+    v_scale: Option<Ptr<f32>>,
+    out: PtrMut<O>,
+    lse: PtrMut<f32>,
+    batches: i32,
+    heads: i32,
+    queries: i32,
+    keys: i32,
+    columns: i32,
+    group: i32,
+    together: i32,
+    scale: f64,
+    soft_cap: Option<f64>,
+    left: Option<i32>,
+    right: i32,
+    q_scale_batch: i32,
+    q_scale_head: i32,
+    k_scale_batch: i32,
+    k_scale_head: i32,
+    v_scale_batch: i32,
+    v_scale_head: i32,
+    out_batch: i64,
+    out_head: i64,
+    out_row: i64,
+    lse_batch: i64,
+    lse_head: i64,
+) {
+    let blocks = cdiv(queries, BM);
+    let all = heads * batches;
+    let out_blocks =
+        tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
+    let turns = if LOOP { cdiv(blocks * all - program_id(0), num_programs(0)) } else { 1 };
+    for number in 0..turns {
+        let (block, head, batch) = if LOOP {
+            let (block, sequence) = place_of(program_id(0) + number * num_programs(0), blocks, all, together);
+            (block, sequence % heads, minimum(sequence / heads, batches - 1))
+        } else {
+            (num_programs(0) - 1 - program_id(0), program_id(1), program_id(2))
+        };
+        let key_head = head / group;
+        let first = block * BM;
+        let row = first + arange(0, BM);
+        // Queries and keys end together: the place of a query among the keys.
+        let place = first + keys - queries;
+        let at = place + arange(0, BM);
+        let upto = minimum(at + (right + 1), keys);
+        let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
+        let end = minimum(keys, place + BM + right);
+        // All rows see all keys of blocks between these.
+        let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
+        let whole_to = minimum(keys, place + right + 1);
+
+        let mut scale = scale as f32;
+        if let Some(of) = q_scale {
+            scale *= load(of + (batch * q_scale_batch + key_head * q_scale_head));
+        }
+        if let Some(of) = k_scale {
+            scale *= load(of + (batch * k_scale_batch + key_head * k_scale_head));
+        }
+        let query = reshape(q.load([batch, head, first, 0]), [BM, D]);
+        let Rows { mut acc, mut peak, mut total } = unseen::<f32, BM, DV>();
+        let mut second = zeros::<f32>([BM, DV]);
+        #[warp_specialize]
+        for start in (begin..end).step_by(BN) {
+            let key = start + arange(0, BN);
+            let block = reshape(k.load([batch, key_head, start, 0]), [BN, D]);
+            let mut scores = dot(query, block.trans(), out = f32);
+            let mut factor = scale * (LOG2_E as f64 as f32);
+            if let Some(cap) = soft_cap {
+                scores = tanh(scores * (scale / cap as f32)) * cap as f32;
+                factor = LOG2_E as f64 as f32;
+            }
+            if start < whole_from || start + BN > whole_to {
+                scores = if let Some(left) = left {
+                    hide(scores, key, at - left, upto)
+                } else {
+                    hide_later(scores, key, upto)
+                };
+            }
+            // The largest score so far, less what exponents are raised by.
+            let higher = maximum(peak, max(scores, axis = 1) * factor - (RAISED as f64 as f32));
+            let old = exp2(peak - higher);
+            let weights = exp2(scores * factor - higher[(.., None)]);
+            total = total * old + sum(weights, axis = 1);
+            let weights = weights as T;
+            // Sums of a block alone are the tensor cores'.
+            let values = reshape(v.load([batch, key_head, 0, start]), [DV, BN]);
+            acc = acc * old[(.., None)] + dot(weights, values.trans(), out = f32);
+            if TWO {
+                let values = reshape(v.load([batch, key_head, DV, start]), [DV, BN]);
+                second = second * old[(.., None)] + dot(weights, values.trans(), out = f32);
+            }
+            peak = higher;
+        }
+        let unit = if let Some(of) = v_scale {
+            load(of + (batch * v_scale_batch + key_head * v_scale_head))
+        } else {
+            1.0
+        };
+        let (result, log) = finish(Rows { acc, peak, total });
+        store(lse + (batch as i64 * lse_batch + head as i64 * lse_head) + row, log, mask = row < queries);
+        out_blocks.store([batch, head, first, 0], reshape((result * unit) as O, [1, 1, BM, DV]));
+        if TWO {
+            let (result, _) = finish(Rows { acc: second, peak, total });
+            out_blocks.store([batch, head, first, DV], reshape((result * unit) as O, [1, 1, BM, DV]));
+        }
+    }
+}
+
+/// What the elements of factors of 8 bits are multiplied by: each `[batch, kv_heads]`, of any strides, 1 where there is none.
+///
+/// Queries have the scale of the head of keys that they see: so scores of a group have one factor.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fp8Scales<'a> {
+    /// Of queries.
+    pub q: Option<TensorView<'a, f32, 2>>,
+    /// Of keys.
+    pub k: Option<TensorView<'a, f32, 2>>,
+    /// Of values.
+    pub v: Option<TensorView<'a, f32, 2>>,
+}
+
+/// Softmax attention over queries, keys and values of 8 bits: [`forward`](super::forward) of `q_scale * q`, `k_scale * k` and
+/// `v_scale * v`.
+///
+/// # Shapes
+///
+/// Those of [`forward`](super::forward); the result is a float of any dtype, `f16` or `bf16` mostly. Packed sequences and a bias
+/// are not supported, other [`Attention`] is.
+///
+/// Values are best where the keys of a head follow each other, `[batch, kv_heads, dv, keys]` with the last dimensions swapped by
+/// [`TensorView::transpose`], with strides that are multiples of 16 elements: so the instructions of Hopper read them. Others
+/// are copied first, to so many bytes as there are values, with keys rounded up to a multiple of 16.
+///
+/// # Numerics
+///
+/// Products of queries and keys are exact; weights are rounded to `f8e4m3`, raised by 2^8 so that small ones keep their bits.
+/// Sums of weights are those before they are rounded, in f32. On Hopper the tensor cores keep 13 bits of fraction of the sums
+/// of products.
+///
+/// Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", 2024.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward).
+pub fn forward_fp8<'a, O: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, F8E4M3, 4>>,
+    k: impl Into<TensorView<'a, F8E4M3, 4>>,
+    v: impl Into<TensorView<'a, F8E4M3, 4>>,
+    scales: Fp8Scales<'a>,
+    options: &Attention,
+) -> Result<(Tensor<O, 4>, Tensor<f32, 3>)> {
+    let (q, k, v) = (q.into(), k.into(), v.into());
+    let [batch, heads, queries, _] = q.shape();
+    Problem::of(&q, &k, &v)?;
+    let mut out = Tensor::empty(cx.device(), [batch, heads, queries, v.shape()[3]])?;
+    let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
+    forward_fp8_into(cx, q, k, v, scales, options, &mut out, &mut lse)?;
+    Ok((out, lse))
+}
+
+/// [`forward_fp8`], into tensors of the shapes of its results.
+///
+/// # Errors
+///
+/// As [`forward_fp8`].
+#[allow(clippy::too_many_arguments)]
+pub fn forward_fp8_into<'a, 'b, O: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, F8E4M3, 4>>,
+    k: impl Into<TensorView<'a, F8E4M3, 4>>,
+    v: impl Into<TensorView<'a, F8E4M3, 4>>,
+    scales: Fp8Scales<'a>,
+    options: &Attention,
+    out: impl Into<TensorViewMut<'b, O, 4>>,
+    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+) -> Result<()> {
+    let (q, k, v) = (q.into(), k.into(), v.into());
+    let problem = Problem::of(&q, &k, &v)?;
+    let (out, lse) = (out.into(), lse.into());
+    if v.is_empty() || is_by_key(&v) {
+        return launch(cx, problem, [q, k, v], scales, options, out, lse);
+    }
+    let [batch, kv_heads, keys, dv] = v.shape();
+    let mut copy = Tensor::<F8E4M3, 4>::empty(cx.device(), [batch, kv_heads, dv, keys.next_multiple_of(LINE)])?;
+    copy_into(cx, v, copy.view_mut().narrow(3, 0..keys)?.permute([0, 1, 3, 2])?)?;
+    let v = copy.view().narrow(3, 0..keys)?.permute([0, 1, 3, 2])?;
+    launch(cx, problem, [q, k, v], scales, options, out, lse)
+}
+
+/// Bytes whose multiples the strides of tensor copies are.
+const LINE: usize = 16;
+
+/// Whether keys follow each other, in rows that tensor copies can read.
+fn is_by_key(v: &TensorView<'_, F8E4M3, 4>) -> bool {
+    let ([_, _, keys, dv], strides) = (v.shape(), v.strides());
+    let rows = [0, 1, 3].into_iter().filter(|&axis| v.shape()[axis] > 1);
+    (strides[2] == 1 || keys == 1 && dv == 1) && rows.into_iter().all(|axis| strides[axis] % LINE == 0 && strides[axis] > 0)
+}
+
+/// A scale's address and strides.
+fn scale<'a>(
+    name: &str,
+    view: Option<TensorView<'a, f32, 2>>,
+    shape: [usize; 2],
+) -> Result<(MaybeView<'a, f32>, [i32; 2])> {
+    let Some(view) = view else { return Ok((MaybeView::from(None), [0; 2])) };
+    check::shape(name, view.shape(), shape)?;
+    let [batch, head] = view.strides();
+    Ok((MaybeView::from(Some(view.elements())), [check::size(name, batch)?, check::size(name, head)?]))
+}
+
+/// The columns of values that are multiplied at once, and whether there are as many again.
+pub(super) fn parts(columns: usize) -> (usize, bool) {
+    if columns > 128 { (columns / 2, true) } else { (columns, false) }
+}
+
+fn launch<O: Float>(
+    cx: &Context,
+    problem: Problem,
+    [q, k, v]: [TensorView<'_, F8E4M3, 4>; 3],
+    scales: Fp8Scales<'_>,
+    options: &Attention,
+    out: TensorViewMut<'_, O, 4>,
+    lse: TensorViewMut<'_, f32, 3>,
+) -> Result<()> {
+    let Problem { batch, heads, queries, keys, d, dv, group } = problem;
+    check::shape("out", out.shape(), [batch, heads, queries, dv])?;
+    check::shape("lse", lse.shape(), [batch, heads, queries])?;
+    let of_heads = [batch, k.shape()[1]];
+    let (q_scale, q_strides) = scale("q_scale", scales.q, of_heads)?;
+    let (k_scale, k_strides) = scale("k_scale", scales.k, of_heads)?;
+    let (v_scale, v_strides) = scale("v_scale", scales.v, of_heads)?;
+    let places = Places::of(options, d)?;
+    if out.is_empty() {
+        return Ok(());
+    }
+    let (out_strides, lse_strides) = (problem.last_contiguous("out", &out.as_view())?, lse.strides());
+    contiguous_last("lse", &lse.as_view())?;
+    let dims = (tile_dim(d), tile_dim(dv));
+    let plain = options.soft_cap.is_none();
+    let even = options.left.is_none() && options.right.is_none();
+    let config = cx.config(Key::of(F8E4M3::ELEMENT, "scaled"), &[d, queries, keys], || {
+        ForwardConfig::rule_fp8(cx.device().compute_capability(), dims.0.max(dims.1), plain, even)
+    })?;
+    let blocks = queries.div_ceil(config.block_q);
+    let tiles = blocks * heads * batch;
+    check::size("q", tiles)?;
+    let several = if heads.max(batch) > MOST_PROGRAMS { config.programs.max(1) } else { config.programs };
+    let (grid, together) = match several {
+        0 => ((blocks, heads, batch), 1),
+        _ => {
+            let programs = several * cx.device().multiprocessor_count();
+            ((tiles.min(programs), 1, 1), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
+        }
+    };
+    let (part, two) = parts(dims.1);
+    AttentionFp8Consts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: part, TWO: two, LOOP: several > 0 }
+        .call(
+            &descriptor("q", &q)?,
+            &descriptor("k", &k)?,
+            &descriptor("v", &v.permute([0, 1, 3, 2])?)?,
+            q_scale,
+            k_scale,
+            v_scale,
+            out.elements(),
+            lse.elements(),
+            check::size("q", batch)?,
+            check::size("q", heads)?,
+            check::size("q", queries)?,
+            check::size("k", keys)?,
+            check::size("v", dv)?,
+            check::size("q", group)?,
+            together,
+            places.scale,
+            options.soft_cap,
+            places.left,
+            places.right,
+            q_strides[0],
+            q_strides[1],
+            k_strides[0],
+            k_strides[1],
+            v_strides[0],
+            v_strides[1],
+            out_strides[0],
+            out_strides[1],
+            out_strides[2],
+            lse_strides[0] as i64,
+            lse_strides[1] as i64,
+        )
+        .grid(grid)
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
