@@ -6,7 +6,7 @@ use tilewright::prelude::*;
 use tilewright_bench::data::{Input, Output, Segment, Tolerance};
 use tilewright_bench::element::Element;
 use tilewright_bench::{Failure, Stage};
-use tilewright_kernels::attention::{self, Attention, Fp8Scales, ForwardConfig};
+use tilewright_kernels::attention::{self, Attention, ForwardConfig, Fp8Scales};
 use tilewright_kernels::{Tensor, TensorViewMut};
 
 const D: usize = 128;
@@ -49,7 +49,8 @@ fn attention(stage: &mut Stage, batch: usize, tokens: usize, causal: bool) -> Re
     })
     .tried(F8E4M3::ELEMENT, &[D, tokens, tokens], &{
         // All of as many keys: weights are relative to the largest score so far, so that other blocks round others.
-        let tried = [(128, 128, 8, 2, 0), (128, 128, 8, 2, 1), (128, 128, 8, 3, 1), (64, 128, 4, 2, 0), (64, 128, 4, 3, 0)];
+        let tried =
+            [(128, 128, 8, 2, 0), (128, 128, 8, 2, 1), (128, 128, 8, 3, 1), (64, 128, 4, 2, 0), (64, 128, 4, 3, 0)];
         let tried = if stage.is_timed() { tried } else { [(32, 32, 4, 2, 0); 5] };
         tried.map(|(block_q, block_k, num_warps, num_stages, programs)| ForwardConfig {
             block_q,
@@ -62,5 +63,10 @@ fn attention(stage: &mut Stage, batch: usize, tokens: usize, causal: bool) -> Re
     let bytes = 3 * len + len * size_of::<f16>();
     let flops = 4.0 * (batch * heads * tokens * tokens * D) as f64 * if causal { 0.5 } else { 1.0 };
     let name = format!("{batch}x{heads}x{tokens}x{D}{}", if causal { " causal" } else { "" });
-    Row::moving("attention_fp8", name, F8E4M3::NAME, bytes).computing(flops).hold(stage, vec![&out], Vec::new(), library)
+    Row::moving("attention_fp8", name, F8E4M3::NAME, bytes).computing(flops).hold(
+        stage,
+        vec![&out],
+        Vec::new(),
+        library,
+    )
 }

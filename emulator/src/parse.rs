@@ -136,7 +136,10 @@ impl Parser {
                 Operand::Special(text.to_string())
             }
             "again" => Operand::Label(self.own_label()),
-            _ if text.starts_with('%') || text == "_" || text == "over" => Operand::Register(self.register(text)),
+            // Those of blocks in braces have names of their own.
+            _ if text.starts_with('%') || ["_", "over", "low", "high"].contains(&text) => {
+                Operand::Register(self.register(text))
+            }
             _ if text.starts_with("$L") => Operand::Label(text.to_string()),
             "shared_memory" => Operand::Number(0),
             _ => Operand::Number(number(text)),

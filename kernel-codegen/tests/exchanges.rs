@@ -51,7 +51,7 @@ fn text_of(registers: u32, basis: &[u32]) -> String {
 fn elements_change_places_within_their_warps() {
     let (mut random, mut shuffled) = (Random(7), 0);
     for case in 0..96 {
-        let (registers, dtype) = (case % 3, ["i32", "i64", "i8", "f64"][case as usize / 3 % 4]);
+        let (registers, dtype) = (case % 4, ["i32", "i64", "i8", "f64"][case as usize / 4 % 4]);
         let inside = registers + LANE_BITS;
         let from = random.basis(inside + WARP_BITS);
         let mut to = from.clone();

@@ -43,12 +43,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    fn run_shuffles(
-        &mut self,
-        plan: &ShufflePlan,
-        registers: &[Value<'ctx>],
-        result: ValueId,
-    ) -> Vec<Value<'ctx>> {
+    fn run_shuffles(&mut self, plan: &ShufflePlan, registers: &[Value<'ctx>], result: ValueId) -> Vec<Value<'ctx>> {
         let ty = self.element_type(result);
         // Everything that depends on the thread alone comes first, so that the plan's run needs `self` only to emit.
         let conditions: Vec<((u32, u32), IntValue<'ctx>)> = plan

@@ -98,8 +98,8 @@ impl<'ctx> Ir<'ctx> {
         let (assembly, bits) = match values.len() {
             2 => (pair("$0", 1), 16),
             4 => {
-                let halves = format!("{} {}", pair("low", 1), pair("high", 3));
-                (format!("{{ .reg .b16 low, high; {halves} mov.b32 $0, {{low, high}}; }}"), 32)
+                let halves = format!("{}\n\t{}", pair("low", 1), pair("high", 3));
+                (format!("{{\n\t.reg .b16 low, high;\n\t{halves}\n\tmov.b32 $0, {{low, high}};\n}}"), 32)
             }
             _ => return values.iter().map(|&value| self.narrow_f8(value, dtype).into()).collect(),
         };

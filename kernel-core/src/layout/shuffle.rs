@@ -123,11 +123,7 @@ impl ShufflePlan {
     ///
     /// # Errors
     /// Those of `pack`.
-    pub fn words<V: Clone, E>(
-        &self,
-        registers: &[V],
-        mut pack: impl FnMut(&[V]) -> Result<V, E>,
-    ) -> Result<Vec<V>, E> {
+    pub fn words<V: Clone, E>(&self, registers: &[V], mut pack: impl FnMut(&[V]) -> Result<V, E>) -> Result<Vec<V>, E> {
         let elements = self.gather.apply(registers);
         match self.per_word {
             1 => Ok(elements),

@@ -129,11 +129,8 @@ pub(super) fn attention_fp8<
             }
             peak = higher;
         }
-        let unit = if let Some(of) = v_scale {
-            load(of + (batch * v_scale_batch + key_head * v_scale_head))
-        } else {
-            1.0
-        };
+        let unit =
+            if let Some(of) = v_scale { load(of + (batch * v_scale_batch + key_head * v_scale_head)) } else { 1.0 };
         let (result, log) = finish(Rows { acc, peak, total });
         store(lse + (batch as i64 * lse_batch + head as i64 * lse_head) + row, log, mask = row < queries);
         out_blocks.store([batch, head, first, 0], reshape((result * unit) as O, [1, 1, BM, DV]));
@@ -233,7 +230,8 @@ const LINE: usize = 16;
 fn is_by_key(v: &TensorView<'_, F8E4M3, 4>) -> bool {
     let ([_, _, keys, dv], strides) = (v.shape(), v.strides());
     let rows = [0, 1, 3].into_iter().filter(|&axis| v.shape()[axis] > 1);
-    (strides[2] == 1 || keys == 1 && dv == 1) && rows.into_iter().all(|axis| strides[axis] % LINE == 0 && strides[axis] > 0)
+    (strides[2] == 1 || keys == 1 && dv == 1)
+        && rows.into_iter().all(|axis| strides[axis] % LINE == 0 && strides[axis] > 0)
 }
 
 /// A scale's address and strides.

@@ -264,6 +264,10 @@ fn attention_refuses_what_does_not_fit() {
         let error =
             message(attention::forward(cx, &narrow, across.narrow(2, 0..8)?, across.narrow(2, 0..8)?, &options));
         assert!(error.contains("`k` has") && error.contains("last dimension is not contiguous"), "{error}");
+        let (mut out, mut lse) = (x([1, 4, 8, 16])?, Tensor::<f32, 3>::zeros(cx.device(), [1, 8, 4])?);
+        let across = lse.view_mut().permute([0, 2, 1])?;
+        let error = message(attention::forward_into(cx, &q, &k, &k, None, &options, &mut out, across));
+        assert!(error.contains("`lse` has") && error.contains("last dimension is not contiguous"), "{error}");
         Ok(())
     });
 }

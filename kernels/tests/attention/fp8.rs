@@ -115,8 +115,7 @@ fn values_are_read_in_either_order() {
         let (k, v) = (&fewer.inputs.k, &fewer.inputs.v);
         let odd = general::contiguous(cx, v.view().transpose(2, 3)?)?;
         let odd = odd.view().transpose(2, 3)?;
-        let (out, lse) =
-            attention::forward_fp8::<f16>(cx, &fewer.inputs.q, k, odd, fewer.scales(), &case.options())?;
+        let (out, lse) = attention::forward_fp8::<f16>(cx, &fewer.inputs.q, k, odd, fewer.scales(), &case.options())?;
         fewer.check("uneven rows", &out, &lse)?;
         // A part of longer rows.
         let longer = turned.view().narrow(3, keys)?.transpose(2, 3)?;

@@ -165,7 +165,7 @@ fn long_sums() -> Row {
         equal(&out.to_vec()?, &multiplied(&a, &b, [m, n, k]).into_iter().map(|x| x as f32).collect::<Vec<f32>>())
     }
     let mut row = Row::new("C61", "test_dot_max_num_imprecise_acc")
-        .remarks("no `max_num_imprecise_acc`: Hopper sums products of 8-bit floats with 13 bits of fraction");
+        .remarks("no `max_num_imprecise_acc`: Hopper sums products of 8-bit floats with 13 bits of fraction, `acc += dot(a, b)` adds in f32");
     for size in [[64, 64, 32], [64, 64, 128], [64, 32, 64], [16, 16, 32]] {
         row.case(format!("f8e4m3 {size:?}"), move |device| case(device, size, F8E4M3::from_f64));
         row.case(format!("f8e5m2 {size:?}"), move |device| case(device, size, F8E5M2::from_f64));

@@ -5,7 +5,8 @@ use super::{Random, SHAPES, layouts_of, random_bijection};
 use crate::layout::conversion::shuffle_plan;
 use crate::layout::swizzle::SyncScope;
 use crate::layout::{
-    Blocked, Conversion, LayoutDim, LayoutError, LinearLayout, ShuffleKind, conversion_map, convert, mma_v2_accumulator,
+    Blocked, Conversion, LayoutDim, LayoutError, LinearLayout, MmaVersion, Operand, ShuffleKind, conversion_map,
+    convert, dot_operand, mma_v2_accumulator, wgmma_accumulator,
 };
 
 /// Converts, executes, and compares every register of every thread.
@@ -125,6 +126,21 @@ fn one_transposition_is_butterflies_for_half_of_the_registers() {
     let Conversion::SharedMemory(plan) = check(&src, &dst, 32) else { panic!("shared memory expected") };
     assert_eq!(plan.scope, SyncScope::Warp);
     assert!(shuffle_plan(&src, &dst).unwrap().is_some_and(|plan| plan.levels() == 2));
+}
+
+/// Sums of a product become 8-bit factors of the next one: of four sums that lie side by side or in the row below, none changes
+/// its place among them.
+#[test]
+fn narrow_elements_move_as_words() {
+    let sums = wgmma_accumulator(&[128, 128], 128, [8, 1]).unwrap();
+    let factor = dot_operand(&[128, 128], Operand::A, 4, MmaVersion::V3, [8, 1]).unwrap();
+    let Conversion::Shuffle(plan) = check(&sums, &factor, 8) else { panic!("shuffles expected") };
+    assert_eq!((plan.per_word, plan.levels(), plan.shuffles()), (4, 1, 16));
+    // 16 bits have half as many in a word, and 32 bits are words.
+    for (bits, per_word, shuffles) in [(16, 2, 32), (32, 1, 64)] {
+        let Conversion::Shuffle(plan) = check(&sums, &factor, bits) else { panic!("shuffles expected") };
+        assert_eq!((plan.per_word, plan.shuffles()), (per_word, shuffles));
+    }
 }
 
 #[test]
