@@ -146,6 +146,8 @@ pub struct Output<T: Element> {
     start: usize,
     expected: Vec<Segment>,
     tolerance: Tolerance,
+    /// How far configurations may be apart.
+    agreement: Tolerance,
     /// What the first configuration wrote that passed: all others must agree everywhere.
     first: RefCell<Option<Buffer<T>>>,
     /// A result that a function has allocated itself.
@@ -196,7 +198,15 @@ impl<T: Element> Output<T> {
         expected: Vec<Segment>,
     ) -> Result<Output<T>, Error> {
         let buffer = RefCell::new(device.zeros::<T>(len + start)?);
-        Ok(Output { buffer, start, expected, tolerance, first: RefCell::new(None), given: RefCell::new(None) })
+        // Both may be off by the tolerance, in opposite directions.
+        let agreement = Tolerance { relative: 2.0 * tolerance.relative, absolute: 2.0 * tolerance.absolute };
+        let (first, given) = (RefCell::new(None), RefCell::new(None));
+        Ok(Output { buffer, start, expected, tolerance, agreement, first, given })
+    }
+
+    /// Configurations may be so far apart where nothing is expected: elsewhere than in what is, errors may be larger.
+    pub fn agreeing(self, agreement: Tolerance) -> Output<T> {
+        Output { agreement, ..self }
     }
 
     /// Takes it for a launch.
@@ -243,8 +253,7 @@ impl<T: Element> Output<T> {
 
     fn compare_everywhere(&self, other: &Buffer<T>) -> Result<(), Failure> {
         let buffer = self.written();
-        // Both may be off by the tolerance, in opposite directions.
-        let (relative, absolute) = (2.0 * self.tolerance.relative, 2.0 * self.tolerance.absolute);
+        let Tolerance { relative, absolute } = self.agreement;
         match differences(buffer.slice(self.start..)?, other.slice(self.start..)?, relative, absolute)? {
             None => Ok(()),
             Some(found) => Err(format!("{found} from the first configuration's").into()),

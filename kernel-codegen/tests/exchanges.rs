@@ -51,7 +51,7 @@ fn text_of(registers: u32, basis: &[u32]) -> String {
 fn elements_change_places_within_their_warps() {
     let (mut random, mut shuffled) = (Random(7), 0);
     for case in 0..96 {
-        let (registers, dtype) = (case % 4, ["i32", "i64", "i8", "f64"][case as usize / 4 % 4]);
+        let (registers, dtype) = (case % 4, ["i32", "i64", "i8", "f64", "i16", "bool"][case as usize / 4 % 6]);
         let inside = registers + LANE_BITS;
         let from = random.basis(inside + WARP_BITS);
         let mut to = from.clone();
@@ -88,6 +88,8 @@ fn elements_change_places_within_their_warps() {
             "i32" => (0..n).map(|i| number(i) as i32).collect::<Vec<_>>().into(),
             "i64" => (0..n).map(number).collect::<Vec<_>>().into(),
             "i8" => (0..n).map(|i| number(i) as i8).collect::<Vec<_>>().into(),
+            "i16" => (0..n).map(|i| number(i) as i16).collect::<Vec<_>>().into(),
+            "bool" => (0..n).map(|i| number(i) >> 20 & 1 == 1).collect::<Vec<_>>().into(),
             _ => (0..n).map(|i| number(i) as f64).collect::<Vec<_>>().into(),
         };
         let out = HostBuffer::zeros(x.dtype(), n as usize);

@@ -1,8 +1,8 @@
 //! Ready kernels, written in [Tilewright](tilewright) as its users write them: read them to learn, call them to compute.
 //!
 //! Each is a typed function over [tensors](Tensor), on a GPU or on the CPU. Shapes are checked before anything is launched.
-//! `f(&cx, &x)` allocates its result; `f_into(&cx, &x, &mut out)` writes one that is given. What a function needs beside
-//! its results is a tensor that it says; nothing is allocated behind the caller's back but results.
+//! `f(&cx, &x)` allocates its result; `f_into(&cx, &x, &mut out)` writes one that is given. What a function allocates beside
+//! its results, it says.
 //!
 //! ```
 //! use tilewright::prelude::*;
@@ -21,7 +21,7 @@
 //! | module | functions |
 //! |---|---|
 //! | [`rows`] | softmax and its logarithm; layer, RMS and group norm; cross entropy, also with the last linear layer; divergences; rotary embedding; gated activations; dropout; embeddings; each with its gradient |
-//! | [`attention`] | flash attention, its gradients, packed sequences, decoding, pages, latent attention, merging |
+//! | [`attention`] | flash attention, its gradients, 8-bit factors, packed sequences, decoding, pages, latent attention, merging |
 //! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
 //! | [`products`] | matrix products with bias, activation and residual; of 8-bit floats with scales ([`fp8`](products::fp8)); with 4-bit, 8-bit and NF4 weights ([`quantised`](products::quantised)); mixtures of experts ([`grouped`](products::grouped)) |
 //! | [`general`] | copies and transposition; elementwise functions from expressions ([`elementwise!`]); reductions, extremes with their places and scans along any dimension; sorts, top-k, sampling; elements at indices, histograms; quantisation to 8 bits; convolutions and pooling |

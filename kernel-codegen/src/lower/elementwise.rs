@@ -63,7 +63,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, 8-bit floats that
+    /// The registers of a tile's result where they have something in common: floats that are rounded in pairs, 8-bit floats that
     /// are widened in pairs, and quotients by one divisor.
     fn whole_tile(
         &self,

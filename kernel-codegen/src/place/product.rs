@@ -2,8 +2,8 @@
 //!
 //! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of
 //! `mma.sync` are wanted in its operand layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from
-//! wherever they were computed, except an A that was computed in the layout of an accumulator: in its warps it can
-//! stay, as the left operand of `wgmma`, of 8 bits after exchanges between four lanes.
+//! wherever they were computed, except an A that was computed in the layout of an accumulator: in its threads it can
+//! stay, as the left operand of `wgmma`, and of 8 bits in its warps, after exchanges between four lanes.
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Def, DotInstruction, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
@@ -98,10 +98,15 @@ fn settled(p: &mut Placement<'_>, id: OpId, value: ValueId) -> Result<LayoutId> 
     coalesce::default_layout(p, id, value)
 }
 
-/// Whether a tile gets from one layout to the other without leaving its warps.
+/// Whether a tile gets from one layout to the other without leaving its threads, or, of 8 bits, its warps.
 fn stays(p: &Placement<'_>, from: LayoutId, to: LayoutId, bits: u32) -> bool {
     let plan = convert(p.table.get(from), p.table.get(to), bits);
-    matches!(plan, Ok(Conversion::NoOp | Conversion::RegisterPermute(_) | Conversion::Shuffle(_)))
+    match plan {
+        Ok(Conversion::NoOp | Conversion::RegisterPermute(_)) => true,
+        // Four elements move at once.
+        Ok(Conversion::Shuffle(_)) => bits == 8,
+        Ok(Conversion::SharedMemory(_)) | Err(_) => false,
+    }
 }
 
 /// Whether the left factor of another product is computed from this one's result, or this one's left factor from

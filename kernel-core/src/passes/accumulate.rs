@@ -13,8 +13,8 @@
 //!
 //! So `acc += dot(a, b)` and `acc * scale + dot(a, b)` are as fast as `dot(a, b, acc = acc)`. A sum of floats is only
 //! taken into the product if it may be fused (`contract`). A product that has other uses stays as it is, and so does one
-//! in another region, and one of 8-bit floats: the tensor cores of Hopper keep 13 bits of fraction of their sums, so that a long
-//! sum is better made of short ones. Generic and bound levels.
+//! in another region, and one of 8-bit floats in f32: the tensor cores of Hopper keep 13 bits of fraction of their sums, so that
+//! a long sum is better made of short ones. Generic and bound levels.
 
 use crate::edit::{Action, Result, Rewriter, Structure, Uses};
 use crate::ir::known::uniform_constant;
@@ -63,7 +63,8 @@ fn sum(func: &Func, uses: &Uses, structure: &Structure, id: OpId) -> Option<Sum>
     [(b, a), (a, b)].into_iter().find_map(|(value, addend)| {
         let Def::Result(product, _) = func.value(value).def else { return None };
         let dot = view::Dot::of(func.op(product))?;
-        if func.ty(dot.a).dtype().is_some_and(DType::is_fp8) {
+        let is_fp8 = func.ty(dot.a).dtype().is_some_and(DType::is_fp8);
+        if is_fp8 && func.ty(value).dtype() == Some(DType::F32) {
             return None;
         }
         let alone = uses.only(value) == Some(id) && structure.region_of(product) == structure.region_of(id);

@@ -421,7 +421,7 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
         "dtype" => "convert the operand or the result: `x as f32`",
         "max_num_imprecise_acc" => {
-            "`acc += dot(a, b)` sums products of 8-bit floats in `f32`, `dot(a, b, acc = acc)` in the tensor cores"
+            "leave it out: `acc += dot(a, b)` sums products of 8-bit floats in `f32`, `dot(a, b, acc = acc)` in the tensor cores"
         }
         "can_reorder" => "leave it out: elements keep their order",
         "return_indices_tie_break_left" | "tie_break_left" => "leave it out: of equal values the first one counts",

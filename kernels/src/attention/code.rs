@@ -212,16 +212,14 @@ fn forward_fp8(d: usize, [block_q, block_k, warps, stages]: [usize; 4], several:
 #[test]
 fn forward_of_bytes_is_fed_and_spills_nothing() {
     for d in [64, 128, 256] {
-        let config = ForwardConfig::rule_fp8(HOPPER, d, true, true);
+        let config = ForwardConfig::rule_fp8(HOPPER, d, true);
         let blocks = [config.block_q, config.block_k, config.num_warps, config.num_stages];
         let Some(code) = forward_fp8(d, blocks, config.programs > 0) else { return };
         code.assert_clean("bytes");
         code.assert_fed("bytes");
-        // Weights get to where products read them by exchanges of whole words, and are rounded two at a time.
-        assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
+        // Weights stay in their threads, and are rounded two at a time.
+        assert!(!code.report.contains("shuffles"), "{}", code.report);
         let weights = config.block_q * config.block_k / (config.num_warps * 32);
-        let words = format!("with {} shuffles", weights / 4);
-        assert!(code.report.contains(&words), "{}", code.report);
         let rounded = code.count(&["F2FP", "E4M3"]);
         assert_eq!(rounded, weights / 2, "{}", code.summary());
     }

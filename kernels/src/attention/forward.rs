@@ -51,17 +51,16 @@ impl ForwardConfig {
     }
 
     /// That of factors of 8 bits.
-    pub(super) fn rule_fp8(capability: Option<(u32, u32)>, d: usize, plain: bool, even: bool) -> Self {
+    pub(super) fn rule_fp8(capability: Option<(u32, u32)>, d: usize, plain: bool) -> Self {
         let [block_q, block_k, num_warps, num_stages] = match capability {
             None => [32, 32, 4, 2],
-            Some((9.., _)) if d <= 64 && plain => [64, 128, 4, 2],
-            Some((9.., _)) if d <= 128 && plain => [128, 128, 8, 2],
+            // Two programs share a multiprocessor: one computes weights while the other multiplies.
+            Some((9.., _)) if d <= 128 && plain => [64, 128, 4, 2],
             Some((9.., _)) => [128, 64, 8, 2],
             _ if d <= 128 => [64, 32, 4, 2],
             _ => [64, 32, 8, 2],
         };
-        let programs = usize::from(capability >= Some((9, 0)) && (65..=128).contains(&d) && plain && even);
-        ForwardConfig { block_q, block_k, num_warps, num_stages, programs }
+        ForwardConfig { block_q, block_k, num_warps, num_stages, programs: 0 }
     }
 }
 

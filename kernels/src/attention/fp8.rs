@@ -6,18 +6,67 @@ use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::check::MOST_PROGRAMS;
 use crate::config::Key;
-use crate::general::copy_into;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
-use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
+use tilewright::{Result, TensorDesc};
 
 /// How far the exponents of weights are raised: they are up to 2^8 instead of 1, which f8e4m3 has as well, and small ones keep
 /// their bits (Shah et al., "FlashAttention-3", 2024).
 const RAISED: f64 = 8.0;
 
-/// The kernel of [`forward`](super::forward) for factors of 8 bits. The instructions of Hopper read both factors along what is
-/// summed: of values that is the key, so a head has its values one column after the other.
+/// What scores are multiplied by at least. Products of queries and keys are below 2^26, so that they vanish.
+const LEAST_SCALE: f64 = 1e-30;
+
+/// Keys whose places are changed among themselves.
+const RUN: usize = 16;
+
+/// Where the key is that a thread multiplies at a place. Of 16 scores of a row a thread has two and, eight further, two more; as
+/// factors of 8 bits they stand side by side. With values in the same order weights stay in their threads.
+#[device]
+fn key_at<const N: usize>(place: Tile<i32, { [N] }>) -> Tile<i32, { [N] }> {
+    place - place % 16 + place / 2 % 2 * 8 + place / 4 % 4 * 2 + place % 2
+}
+
+/// Weights with their keys in that order.
+#[device]
+fn in_order_of_factors<T: Num, const M: usize, const N: usize>(weights: Tile<T, { [M, N] }>) -> Tile<T, { [M, N] }> {
+    static_assert!(N % RUN == 0);
+    reshape(permute(reshape(weights, [M, N / RUN, 2, 4, 2]), [0, 1, 3, 2, 4]), [M, N])
+}
+
+/// Writes the values of a head one column after the other, with keys in the order of factors, and zeros behind the last: the
+/// instructions of Hopper read both factors along what is summed.
+///
+/// The grid is `[blocks of keys times blocks of columns, heads, batches]`.
+#[kernel(flush = true)]
+fn order_values<T: Num, const BN: usize, const BD: usize>(
+    v: Ptr<T>,
+    out: PtrMut<T>,
+    keys: i32,
+    columns: i32,
+    rows: i32,
+    v_batch: i64,
+    v_head: i64,
+    v_row: i64,
+    v_column: i64,
+    out_batch: i64,
+    out_head: i64,
+) {
+    let blocks = cdiv(columns, BD);
+    let place = program_id(0) / blocks * BN + arange(0, BN);
+    let column = program_id(0) % blocks * BD + arange(0, BD);
+    let key = key_at(place);
+    let (head, batch) = (program_id(1) as i64, program_id(2) as i64);
+    let from = (key as i64 * v_row)[(.., None)] + column as i64 * v_column;
+    let inside = column < columns;
+    let values = load(v + (batch * v_batch + head * v_head) + from, mask = (key < keys)[(.., None)] & inside);
+    let to = (column as i64 * rows as i64)[(.., None)] + place as i64;
+    let mask = inside[(.., None)] & (place < rows);
+    store(out + (batch * out_batch + head * out_head) + to, values.trans(), mask = mask);
+}
+
+/// The kernel of [`forward`](super::forward) for factors of 8 bits, with values as [`order_values`] writes them.
 ///
 /// Columns of values are `DV`, and with `TWO` as many again: one after the other, a product has room beside the sums.
 #[kernel(flush = true)]
@@ -50,12 +99,12 @@ pub(super) fn attention_fp8<
     soft_cap: Option<f64>,
     left: Option<i32>,
     right: i32,
-    q_scale_batch: i32,
-    q_scale_head: i32,
-    k_scale_batch: i32,
-    k_scale_head: i32,
-    v_scale_batch: i32,
-    v_scale_head: i32,
+    q_scale_batch: i64,
+    q_scale_head: i64,
+    k_scale_batch: i64,
+    k_scale_head: i64,
+    v_scale_batch: i64,
+    v_scale_head: i64,
     out_batch: i64,
     out_head: i64,
     out_row: i64,
@@ -89,11 +138,13 @@ pub(super) fn attention_fp8<
 
         let mut scale = scale as f32;
         if let Some(of) = q_scale {
-            scale *= load(of + (batch * q_scale_batch + key_head * q_scale_head));
+            scale *= load(of + (batch as i64 * q_scale_batch + key_head as i64 * q_scale_head));
         }
         if let Some(of) = k_scale {
-            scale *= load(of + (batch * k_scale_batch + key_head * k_scale_head));
+            scale *= load(of + (batch as i64 * k_scale_batch + key_head as i64 * k_scale_head));
         }
+        // Hidden scores are minus infinity, which no factor of 0 may multiply.
+        scale = maximum(scale, LEAST_SCALE as f64 as f32);
         let query = reshape(q.load([batch, head, first, 0]), [BM, D]);
         let Rows { mut acc, mut peak, mut total } = unseen::<f32, BM, DV>();
         let mut second = zeros::<f32>([BM, DV]);
@@ -119,7 +170,7 @@ pub(super) fn attention_fp8<
             let old = exp2(peak - higher);
             let weights = exp2(scores * factor - higher[(.., None)]);
             total = total * old + sum(weights, axis = 1);
-            let weights = weights as T;
+            let weights = in_order_of_factors(weights as T);
             // Sums of a block alone are the tensor cores'.
             let values = reshape(v.load([batch, key_head, 0, start]), [DV, BN]);
             acc = acc * old[(.., None)] + dot(weights, values.trans(), out = f32);
@@ -129,8 +180,11 @@ pub(super) fn attention_fp8<
             }
             peak = higher;
         }
-        let unit =
-            if let Some(of) = v_scale { load(of + (batch * v_scale_batch + key_head * v_scale_head)) } else { 1.0 };
+        let unit = if let Some(of) = v_scale {
+            load(of + (batch as i64 * v_scale_batch + key_head as i64 * v_scale_head))
+        } else {
+            1.0
+        };
         let (result, log) = finish(Rows { acc, peak, total });
         store(lse + (batch as i64 * lse_batch + head as i64 * lse_head) + row, log, mask = row < queries);
         out_blocks.store([batch, head, first, 0], reshape((result * unit) as O, [1, 1, BM, DV]));
@@ -142,6 +196,7 @@ pub(super) fn attention_fp8<
 }
 
 /// What the elements of factors of 8 bits are multiplied by: each `[batch, kv_heads]`, of any strides, 1 where there is none.
+/// They are finite, and those of queries and keys not negative.
 ///
 /// Queries have the scale of the head of keys that they see: so scores of a group have one factor.
 #[derive(Debug, Clone, Copy, Default)]
@@ -162,9 +217,8 @@ pub struct Fp8Scales<'a> {
 /// Those of [`forward`](super::forward); the result is a float of any dtype, `f16` or `bf16` mostly. Packed sequences and a bias
 /// are not supported, other [`Attention`] is.
 ///
-/// Values are best where the keys of a head follow each other, `[batch, kv_heads, dv, keys]` with the last dimensions swapped by
-/// [`TensorView::transpose`], with strides that are multiples of 16 elements: so the instructions of Hopper read them. Others
-/// are copied first, to so many bytes as there are values, with keys rounded up to a multiple of 16.
+/// Values may have any strides. They are copied first, to so many bytes as there are, with keys rounded up to a multiple of 16:
+/// one column after the other, as the instructions of Hopper read them.
 ///
 /// # Numerics
 ///
@@ -194,7 +248,7 @@ pub fn forward_fp8<'a, O: Float>(
     Ok((out, lse))
 }
 
-/// [`forward_fp8`], into tensors of the shapes of its results.
+/// [`forward_fp8`], into tensors of the shapes of its results. It allocates the copy of the values.
 ///
 /// # Errors
 ///
@@ -212,26 +266,49 @@ pub fn forward_fp8_into<'a, 'b, O: Float>(
 ) -> Result<()> {
     let (q, k, v) = (q.into(), k.into(), v.into());
     let problem = Problem::of(&q, &k, &v)?;
-    let (out, lse) = (out.into(), lse.into());
-    if v.is_empty() || is_by_key(&v) {
-        return launch(cx, problem, [q, k, v], scales, options, out, lse);
-    }
-    let [batch, kv_heads, keys, dv] = v.shape();
-    let mut copy = Tensor::<F8E4M3, 4>::empty(cx.device(), [batch, kv_heads, dv, keys.next_multiple_of(LINE)])?;
-    copy_into(cx, v, copy.view_mut().narrow(3, 0..keys)?.permute([0, 1, 3, 2])?)?;
-    let v = copy.view().narrow(3, 0..keys)?.permute([0, 1, 3, 2])?;
-    launch(cx, problem, [q, k, v], scales, options, out, lse)
+    let values = ordered(cx, &v)?;
+    launch(cx, problem, [q, k, values.view()], scales, options, out.into(), lse.into())
 }
 
-/// Bytes whose multiples the strides of tensor copies are.
-const LINE: usize = 16;
-
-/// Whether keys follow each other, in rows that tensor copies can read.
-fn is_by_key(v: &TensorView<'_, F8E4M3, 4>) -> bool {
-    let ([_, _, keys, dv], strides) = (v.shape(), v.strides());
-    let rows = [0, 1, 3].into_iter().filter(|&axis| v.shape()[axis] > 1);
-    (strides[2] == 1 || keys == 1 && dv == 1)
-        && rows.into_iter().all(|axis| strides[axis] % LINE == 0 && strides[axis] > 0)
+/// Values as [`order_values`] writes them, `[batch, kv_heads, dv, keys]`, with as many keys as fill rows of 16.
+fn ordered(cx: &Context, v: &TensorView<'_, F8E4M3, 4>) -> Result<Tensor<F8E4M3, 4>> {
+    const BN: usize = 128;
+    const BD: usize = 64;
+    let [batch, kv_heads, keys, dv] = v.shape();
+    let rows = keys.next_multiple_of(RUN);
+    let mut out = Tensor::empty(cx.device(), [batch, kv_heads, dv, rows])?;
+    if out.is_empty() {
+        return Ok(out);
+    }
+    let strides = v.strides().map(|stride| stride as i64);
+    let [out_batch, out_head, ..] = out.view().strides().map(|stride| stride as i64);
+    let starts = |size: usize| (0..size).step_by(MOST_PROGRAMS);
+    for (batch_from, head_from) in starts(batch).flat_map(|b| starts(kv_heads).map(move |h| (b, h))) {
+        let out = out.view_mut().narrow(0, batch_from..batch)?.narrow(1, head_from..kv_heads)?;
+        let v = v.narrow(0, batch_from..batch)?.narrow(1, head_from..kv_heads)?;
+        OrderValuesConsts { BN, BD }
+            .call(
+                v.elements(),
+                out.elements(),
+                check::size("v", keys)?,
+                check::size("v", dv)?,
+                check::size("v", rows)?,
+                strides[0],
+                strides[1],
+                strides[2],
+                strides[3],
+                out_batch,
+                out_head,
+            )
+            .grid((
+                rows.div_ceil(BN) * dv.div_ceil(BD),
+                (kv_heads - head_from).min(MOST_PROGRAMS),
+                (batch - batch_from).min(MOST_PROGRAMS),
+            ))
+            .stream(cx.stream())
+            .launch(cx.device())?;
+    }
+    Ok(out)
 }
 
 /// A scale's address and strides.
@@ -239,11 +316,10 @@ fn scale<'a>(
     name: &str,
     view: Option<TensorView<'a, f32, 2>>,
     shape: [usize; 2],
-) -> Result<(MaybeView<'a, f32>, [i32; 2])> {
+) -> Result<(MaybeView<'a, f32>, [i64; 2])> {
     let Some(view) = view else { return Ok((MaybeView::from(None), [0; 2])) };
     check::shape(name, view.shape(), shape)?;
-    let [batch, head] = view.strides();
-    Ok((MaybeView::from(Some(view.elements())), [check::size(name, batch)?, check::size(name, head)?]))
+    Ok((MaybeView::from(Some(view.elements())), view.strides().map(|stride| stride as i64)))
 }
 
 /// The columns of values that are multiplied at once, and whether there are as many again.
@@ -275,9 +351,8 @@ fn launch<O: Float>(
     contiguous_last("lse", &lse.as_view())?;
     let dims = (tile_dim(d), tile_dim(dv));
     let plain = options.soft_cap.is_none();
-    let even = options.left.is_none() && options.right.is_none();
     let config = cx.config(Key::of(F8E4M3::ELEMENT, "scaled"), &[d, queries, keys], || {
-        ForwardConfig::rule_fp8(cx.device().compute_capability(), dims.0.max(dims.1), plain, even)
+        ForwardConfig::rule_fp8(cx.device().compute_capability(), dims.0.max(dims.1), plain)
     })?;
     let blocks = queries.div_ceil(config.block_q);
     let tiles = blocks * heads * batch;
@@ -295,7 +370,7 @@ fn launch<O: Float>(
         .call(
             &descriptor("q", &q)?,
             &descriptor("k", &k)?,
-            &descriptor("v", &v.permute([0, 1, 3, 2])?)?,
+            &TensorDesc::with_strides(v.elements(), v.shape(), v.strides())?,
             q_scale,
             k_scale,
             v_scale,

@@ -108,7 +108,8 @@ pub fn product_error<T: Real>() -> f64 {
 }
 
 /// The relative error of a sum of `terms` terms, of the sum of magnitudes: each addition rounds once, and tensor cores
-/// truncate, which is two roundings. Of 8-bit floats Hopper adds up 32 products at a time, keeping 13 bits of the largest.
+/// truncate, which is two roundings. Of 8-bit floats Hopper adds up 32 products at a time, keeping 13 bits of the largest: that is
+/// the loss of terms that are alike in size.
 pub fn sum_error<T: Real>(terms: usize) -> f64 {
     let of_bytes = (terms as f64 / 32.0 + 2.0) * 2f64.powi(-12);
     2.0 * (terms as f64 + 8.0) * T::STEP + if size_of::<T>() == 1 { of_bytes } else { 0.0 }
