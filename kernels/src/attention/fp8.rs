@@ -223,8 +223,8 @@ pub struct Fp8Scales<'a> {
 /// # Numerics
 ///
 /// Products of queries and keys are exact; weights are rounded to `f8e4m3`, raised by 2^8 so that small ones keep their bits.
-/// Sums of weights are those before they are rounded, in f32. On Hopper the tensor cores keep 13 bits of fraction of the sums
-/// of products.
+/// Sums of weights are those before they are rounded, in f32. On Hopper the tensor cores keep 13 bits of fraction of what they
+/// add up: the products of a score, and the weighted values of a block of keys, which are added to others in f32.
 ///
 /// Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", 2024.
 ///
