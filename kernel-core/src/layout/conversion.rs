@@ -62,7 +62,7 @@ pub fn convert_with(
         let unchanged = action.is_identity();
         return Ok(if unchanged { Conversion::NoOp } else { Conversion::RegisterPermute(action) });
     }
-    match shuffle::plan(&map.of_words(32 / elem_bits.clamp(1, 32))) {
+    match shuffle::plan(&map.of_words(elem_bits)) {
         Some(plan) if plan.levels() <= options.max_select_levels => Ok(Conversion::Shuffle(plan)),
         _ => optimal_swizzle(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory),
     }
@@ -74,9 +74,13 @@ pub fn convert_with(
 /// # Errors
 /// As [`convert`].
 #[cfg(test)]
-pub(super) fn shuffle_plan(src: &LinearLayout, dst: &LinearLayout) -> Result<Option<ShufflePlan>, LayoutError> {
+pub(super) fn shuffle_plan(
+    src: &LinearLayout,
+    dst: &LinearLayout,
+    elem_bits: u32,
+) -> Result<Option<ShufflePlan>, LayoutError> {
     let (src, dst) = aligned(src, dst)?;
-    Ok(WarpMap::new(&src, &dst).and_then(|map| shuffle::plan(&map)))
+    Ok(WarpMap::new(&src, &dst).and_then(|map| shuffle::plan(&map.of_words(elem_bits))))
 }
 
 /// `src⁻¹ ∘ dst`: for each place of `dst`, the place of `src` that holds its element;

@@ -99,9 +99,9 @@ impl WarpMap {
         })
     }
 
-    /// The map of words of at most `most` elements. Elements are neighbours in a word if a register bit of the source is one of
+    /// The map of words of at most 32 bits. Elements are neighbours in a word if a register bit of the source is one of
     /// the destination, and where anything else comes from does not depend on it: then they come from one thread and go to one.
-    pub(super) fn of_words(self, most: u32) -> WarpMap {
+    pub(super) fn of_words(self, elem_bits: u32) -> WarpMap {
         let places = || self.slots.iter().chain(&self.lanes).chain(&self.warps).chain(&self.redundant);
         let moves_alone = |place: u64| {
             place.is_power_of_two()
@@ -113,7 +113,7 @@ impl WarpMap {
             .filter(|&(place, _)| moves_alone(place))
             .collect();
         together.sort_unstable();
-        together.truncate(most.max(1).ilog2() as usize);
+        together.truncate((32 / elem_bits.clamp(1, 32)).ilog2() as usize);
         let (bits, slots): (Vec<u64>, Vec<usize>) = together.into_iter().unzip();
         // Numbers without the bits of the elements of a word.
         let of_word = |place: u64| {

@@ -50,6 +50,22 @@ impl ForwardConfig {
         ForwardConfig { block_q, block_k, num_warps, num_stages, programs }
     }
 
+    /// The grid for so many blocks of queries, heads and batches; and, where programs share blocks, of how many sequences they
+    /// take turns.
+    pub(super) fn grid(&self, cx: &Context, blocks: [usize; 3]) -> ((usize, usize, usize), Option<i32>) {
+        let [of_queries, heads, batches] = blocks;
+        // More heads or batches than a grid has places for share programs.
+        let several = if heads.max(batches) > MOST_PROGRAMS { self.programs.max(1) } else { self.programs };
+        if several == 0 {
+            return ((of_queries, heads, batches), None);
+        }
+        // Blocks of as many sequences take turns as have the places of a program's blocks go up by an odd number: all places
+        // come up equally often then, where there is a power of two of them.
+        let programs = several * cx.device().multiprocessor_count();
+        let tiles: usize = blocks.iter().product();
+        ((tiles.min(programs), 1, 1), Some(1 << programs.trailing_zeros().min(MOST_TOGETHER)))
+    }
+
     /// That of factors of 8 bits.
     pub(super) fn rule_fp8(capability: Option<(u32, u32)>, d: usize, plain: bool) -> Self {
         let [block_q, block_k, num_warps, num_stages] = match capability {
@@ -65,7 +81,7 @@ impl ForwardConfig {
 }
 
 /// The most sequences, as a power of two, whose blocks take turns: keys and values of 8 sequences of 16384 fit into the cache.
-pub(super) const MOST_TOGETHER: u32 = 3;
+const MOST_TOGETHER: u32 = 3;
 
 /// Flash attention (Dao, "FlashAttention-2", 2023): a program keeps a block of queries, and takes keys and values block
 /// after block. Scores are in shared memory or registers only.
@@ -389,19 +405,9 @@ fn launch<'a, T: Float>(
     let blocks = longest.div_ceil(config.block_q);
     let tiles = blocks * heads * batches;
     check::size("q", tiles)?;
-    // Blocks of as many sequences take turns as have the places of a program's blocks go up by an odd number: all places
-    // come up equally often then, where there is a power of two of them.
-    // More heads or batches than a grid has places for share programs.
-    let several = if heads.max(batches) > MOST_PROGRAMS { config.programs.max(1) } else { config.programs };
-    let (grid, together) = match several {
-        0 => ((blocks, heads, batches), 1),
-        _ => {
-            let programs = several * cx.device().multiprocessor_count();
-            ((tiles.min(programs), 1, 1), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
-        }
-    };
+    let (grid, together) = config.grid(cx, [blocks, heads, batches]);
     let bias_strides = bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64));
-    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1, LOOP: several > 0 }
+    AttentionConsts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: dims.1, LOOP: together.is_some() }
         .call(
             &descriptor("q", &q)?,
             &descriptor("k", &k)?,
@@ -417,7 +423,7 @@ fn launch<'a, T: Float>(
             check::size("k", keys)?,
             check::size("v", dv)?,
             check::size("q", group)?,
-            together,
+            together.unwrap_or(1),
             places.scale,
             options.soft_cap,
             places.left,

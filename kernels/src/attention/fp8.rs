@@ -1,7 +1,7 @@
 //! Attention over queries, keys and values of 8 bits.
 
 use super::device::{LOG2_E, Rows, finish, hide, hide_later, unseen};
-use super::forward::{ForwardConfig, MOST_TOGETHER, place_of};
+use super::forward::{ForwardConfig, place_of};
 use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::check::MOST_PROGRAMS;
@@ -357,51 +357,51 @@ fn launch<O: Float>(
     let blocks = queries.div_ceil(config.block_q);
     let tiles = blocks * heads * batch;
     check::size("q", tiles)?;
-    let several = if heads.max(batch) > MOST_PROGRAMS { config.programs.max(1) } else { config.programs };
-    let (grid, together) = match several {
-        0 => ((blocks, heads, batch), 1),
-        _ => {
-            let programs = several * cx.device().multiprocessor_count();
-            ((tiles.min(programs), 1, 1), 1 << programs.trailing_zeros().min(MOST_TOGETHER))
-        }
-    };
+    let (grid, together) = config.grid(cx, [blocks, heads, batch]);
     let (part, two) = parts(dims.1);
-    AttentionFp8Consts { BM: config.block_q, BN: config.block_k, D: dims.0, DV: part, TWO: two, LOOP: several > 0 }
-        .call(
-            &descriptor("q", &q)?,
-            &descriptor("k", &k)?,
-            &TensorDesc::with_strides(v.elements(), v.shape(), v.strides())?,
-            q_scale,
-            k_scale,
-            v_scale,
-            out.elements(),
-            lse.elements(),
-            check::size("q", batch)?,
-            check::size("q", heads)?,
-            check::size("q", queries)?,
-            check::size("k", keys)?,
-            check::size("v", dv)?,
-            check::size("q", group)?,
-            together,
-            places.scale,
-            options.soft_cap,
-            places.left,
-            places.right,
-            q_strides[0],
-            q_strides[1],
-            k_strides[0],
-            k_strides[1],
-            v_strides[0],
-            v_strides[1],
-            out_strides[0],
-            out_strides[1],
-            out_strides[2],
-            lse_strides[0] as i64,
-            lse_strides[1] as i64,
-        )
-        .grid(grid)
-        .num_warps(config.num_warps as u32)
-        .num_stages(config.num_stages as u32)
-        .stream(cx.stream())
-        .launch(cx.device())
+    AttentionFp8Consts {
+        BM: config.block_q,
+        BN: config.block_k,
+        D: dims.0,
+        DV: part,
+        TWO: two,
+        LOOP: together.is_some(),
+    }
+    .call(
+        &descriptor("q", &q)?,
+        &descriptor("k", &k)?,
+        &TensorDesc::with_strides(v.elements(), v.shape(), v.strides())?,
+        q_scale,
+        k_scale,
+        v_scale,
+        out.elements(),
+        lse.elements(),
+        check::size("q", batch)?,
+        check::size("q", heads)?,
+        check::size("q", queries)?,
+        check::size("k", keys)?,
+        check::size("v", dv)?,
+        check::size("q", group)?,
+        together.unwrap_or(1),
+        places.scale,
+        options.soft_cap,
+        places.left,
+        places.right,
+        q_strides[0],
+        q_strides[1],
+        k_strides[0],
+        k_strides[1],
+        v_strides[0],
+        v_strides[1],
+        out_strides[0],
+        out_strides[1],
+        out_strides[2],
+        lse_strides[0] as i64,
+        lse_strides[1] as i64,
+    )
+    .grid(grid)
+    .num_warps(config.num_warps as u32)
+    .num_stages(config.num_stages as u32)
+    .stream(cx.stream())
+    .launch(cx.device())
 }

@@ -14,7 +14,7 @@ fn check(src: &LinearLayout, dst: &LinearLayout, elem_bits: u32) -> Conversion {
     let conversion = convert(src, dst, elem_bits).unwrap();
     let (data, expected) = (tile(src), tile(dst));
     assert_eq!(run(&conversion, &data), expected, "{src} to {dst}");
-    if let Some(plan) = shuffle_plan(src, dst).unwrap() {
+    if let Some(plan) = shuffle_plan(src, dst, elem_bits).unwrap() {
         assert_eq!(run_shuffle(&plan, &data), expected, "shuffles from {src} to {dst}");
     }
     conversion
@@ -65,9 +65,11 @@ fn any_linear_exchange_inside_a_warp_can_be_shuffled() {
                 .unwrap()
         };
         let (src, dst) = (layout(), layout());
-        let plan = shuffle_plan(&src, &dst).unwrap();
+        let plan = shuffle_plan(&src, &dst, 32).unwrap();
         assert!(plan.is_some(), "round {round}: no copies, so there is always a plan");
-        check(&src, &dst, 32);
+        for bits in [8, 16, 32] {
+            check(&src, &dst, bits);
+        }
     }
 }
 
@@ -125,7 +127,7 @@ fn one_transposition_is_butterflies_for_half_of_the_registers() {
     let dst = layout(vec![16, 8], vec![4, 2, 1, 32, 64]);
     let Conversion::SharedMemory(plan) = check(&src, &dst, 32) else { panic!("shared memory expected") };
     assert_eq!(plan.scope, SyncScope::Warp);
-    assert!(shuffle_plan(&src, &dst).unwrap().is_some_and(|plan| plan.levels() == 2));
+    assert!(shuffle_plan(&src, &dst, 32).unwrap().is_some_and(|plan| plan.levels() == 2));
 }
 
 /// Sums of a product become 8-bit factors of the next one: of four sums that lie side by side or in the row below, none changes
