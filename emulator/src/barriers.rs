@@ -8,8 +8,13 @@ use super::run::{Block, State};
 /// Whether an instruction is a barrier that says how many threads come to it.
 pub(super) fn counts_threads(instruction: &Instruction) -> bool {
     let is_barrier = matches!(instruction.name.as_str(), "bar" | "barrier");
-    let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
-    is_barrier && !has("warp") && !has("red") && instruction.operands.len() == 2
+    let is_of_a_warp = instruction.modifiers.iter().any(|modifier| modifier == "warp");
+    is_barrier && !is_of_a_warp && instruction.operands.len() == if is_vote(instruction) { 4 } else { 2 }
+}
+
+/// Whether the threads that meet learn what any of them has found: a result first, and a predicate last.
+fn is_vote(instruction: &Instruction) -> bool {
+    instruction.modifiers.iter().any(|modifier| modifier == "red")
 }
 
 impl Block<'_> {
@@ -27,7 +32,8 @@ impl Block<'_> {
         for (thread, state) in self.threads.iter().enumerate() {
             let Some(instruction) = self.program.instructions.get(state.pc) else { continue };
             if state.state == State::Waiting && counts_threads(instruction) {
-                let [number, count] = [0, 1].map(|operand| self.value(thread, &instruction.operands[operand]));
+                let at = usize::from(is_vote(instruction));
+                let [number, count] = [at, at + 1].map(|operand| self.value(thread, &instruction.operands[operand]));
                 let (expected, threads) = waiting.entry(number).or_insert((count, Vec::new()));
                 assert_eq!(*expected, count, "threads expect others in other numbers: {}", instruction.text);
                 threads.push(thread);
@@ -39,6 +45,7 @@ impl Block<'_> {
             assert!(all <= count, "{all} threads at barrier {number}, to which {count} come");
             if all == count {
                 self.arrivals.remove(&number);
+                self.count_votes(&threads);
                 for thread in threads {
                     self.threads[thread].pc += 1;
                     self.threads[thread].state = State::Ready;
@@ -47,5 +54,21 @@ impl Block<'_> {
             }
         }
         progress
+    }
+
+    /// Tells threads that meet what any of them has found, where their barrier asks.
+    fn count_votes(&mut self, threads: &[usize]) {
+        let program = self.program;
+        let at = |thread: usize| &program.instructions[self.threads[thread].pc];
+        if !threads.iter().any(|&thread| is_vote(at(thread))) {
+            return;
+        }
+        let found = threads.iter().any(|&thread| match at(thread).operands.as_slice() {
+            [_, _, _, found] => self.value(thread, found) & 1 != 0,
+            _ => panic!("threads vote at a barrier where others do not: {}", at(thread).text),
+        });
+        for &thread in threads {
+            self.set(thread, &program.instructions[self.threads[thread].pc].operands[0], u64::from(found));
+        }
     }
 }

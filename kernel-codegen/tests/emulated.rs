@@ -83,6 +83,56 @@ fn sums_over_32_warps_have_all_parts() {
     }
 }
 
+/// Whether any or all elements of a tile are true is what every thread of the program has found, wherever the one lies that
+/// decides it, and takes one barrier.
+#[test]
+fn truth_values_of_a_tile_are_counted_by_a_barrier() {
+    let text = "kernel votes \"votes.rs\" unsafe bound {
+        param %x x: ptr i32 {div = 16}
+        param %out out: ptr_mut i32 {div = 16}
+        %i: i32[512] = arange {lo = 0, hi = 512}
+        %xs: *x[512] = splat %x
+        %xp: *x[512] = add_ptr %xs, %i
+        %a: i32[512] = load %xp
+        %zero: i32 = const 0
+        %zeros: i32[512] = splat %zero
+        %is: bool[512] = cmp.gt %a, %zeros
+        %any: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
+          %m: bool = or %q, %p
+          yield %m
+        }
+        %all: bool = reduce %is {axis = 0} (%r: bool, %s: bool) {
+          %n: bool = and %r, %s
+          yield %n
+        }
+        %one: i32 = const 1
+        %two: i32 = const 2
+        %first: i32 = select %any, %one, %zero
+        %second: i32 = select %all, %two, %zero
+        %both: i32 = add %first, %second
+        %os: *out[512] = splat %out
+        %op: *out[512] = add_ptr %os, %i
+        %whole: i32[512] = splat %both
+        store %op, %whole
+        return
+    }";
+    let kernel = support::kernel(text);
+    for (num_warps, barriers) in [(1, 0), (4, 2), (32, 2)] {
+        let options = Options { num_warps, ..Options::default() };
+        let compiled = compile(&kernel, &Target::sm_90a(), &options).expect("it compiles");
+        let count = |what: &str| compiled.ptx.matches(what).count();
+        let found = ["barrier.cta.red", "bar.red", "shfl.sync", "st.shared"].map(count);
+        assert_eq!((found[0] + found[1], found[2], found[3]), (barriers, 0, 0), "{}", compiled.ptx);
+    }
+    for (most, other) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+        for place in [0, 31, 32, 130, 511] {
+            let values: Vec<i32> = (0..512).map(|i| if i == place { other } else { most }).collect();
+            let given = Given { buffers: &[values.into(), vec![-1i32; 512].into()], tensors: &[], scalars: &[] };
+            agrees_in_warps(&[1, 4, 8, 32], &kernel, &given, 1, Agreement::Exact);
+        }
+    }
+}
+
 #[test]
 fn gather_within_bounds() {
     let buffers = [floats(1024, 7), ints(2048, 8), zeros(2048)];

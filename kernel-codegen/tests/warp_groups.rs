@@ -137,6 +137,60 @@ fn each_four_warps_arrive() {
     }
 }
 
+/// The votes of a group are counted at its own barrier, whatever the others do.
+#[test]
+fn the_threads_of_a_group_vote() {
+    for place in [0, 5, 31, 40, 127] {
+        let text = format!(
+            "kernel votes \"k.rs\" unsafe placed {{
+  layout #0 = register, lane [1] [2] [4] [8] [16], warp [32] [64] -> dim0 128
+  param %x x: ptr_mut i32
+  %place: i32 = const {place}
+  %one: i32 = const 1
+  %two: i32 = const 2
+  warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [0, 0]}} {{
+    %i: i32[128] #0 = arange {{lo = 0, hi = 128}}
+    %ones: i32[128] #0 = splat %one
+    %places: i32[128] #0 = splat %place
+    %is: bool[128] #0 = cmp.eq %i, %places
+    %any: bool = reduce %is {{axis = 0}} (%p: bool, %q: bool) {{
+      %m: bool = or %p, %q
+      yield %m
+    }}
+    %isnt: bool[128] #0 = cmp.ne %i, %places
+    %all: bool = reduce %isnt {{axis = 0}} (%r: bool, %s: bool) {{
+      %n: bool = and %s, %r
+      yield %n
+    }}
+    %a: i32 = select %any, %one, %place
+    %b: i32 = select %all, %place, %two
+    %both: i32 = add %a, %b
+    %found: i32[128] #0 = splat %both
+    %xs: *x[128] #0 = splat %x
+    %at: *x[128] #0 = add_ptr %xs, %i
+    store %at, %found
+    yield
+  }} with {{
+    yield
+  }}
+  return
+}}
+"
+        );
+        let func = kernel_core::text::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
+        let compiled =
+            compile_placed(&placed, &Target::sm_90a(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let votes: Vec<&str> = compiled.ptx.lines().filter(|line| line.contains("red.or.pred")).collect();
+        assert!(votes.len() == 2 && votes.iter().all(|vote| vote.contains(", 128, ")), "{}", compiled.ptx);
+        let _ = assemble(&compiled);
+        for seed in 1..4 {
+            let found = emulate_placed(placed.func(), &compiled, &[vec![0i32; 128].into()], seed).remove(0);
+            assert_eq!(found, vec![3i32; 128].into(), "place {place}, seed {seed}");
+        }
+    }
+}
+
 /// The first thread of each four warps copies out the rows that these have written.
 #[test]
 fn each_four_warps_copy_their_own_rows() {

@@ -28,12 +28,17 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.call(Intrinsic::WarpBarrier, &[], &[self.ir.i32(-1).into()]);
     }
 
-    /// Whether any thread passes true; all of them meet.
+    /// Whether any thread passes true; all of them meet. In a warp group it is the threads of the group.
     pub(super) fn any_thread(&mut self, condition: Value<'ctx>) -> Value<'ctx> {
         let condition = self.ir.int(condition);
-        let result = match self.block_warps {
-            1 => self.ir.call(Intrinsic::WarpAny, &[], &[self.ir.i32(-1).into(), condition.into()]),
-            _ => self.ir.call(Intrinsic::BlockBarrierOr, &[], &[self.ir.i32(0).into(), condition.into()]),
+        let result = match (self.group, self.block_warps) {
+            (Some(group), _) if group.single => None,
+            (Some(group), _) => {
+                let [barrier, threads] = [group.barrier, group.threads()].map(|number| self.ir.i32(number as i32));
+                self.ir.call(Intrinsic::NamedBarrierOr, &[], &[barrier.into(), threads.into(), condition.into()])
+            }
+            (None, 1) => self.ir.call(Intrinsic::WarpAny, &[], &[self.ir.i32(-1).into(), condition.into()]),
+            (None, _) => self.ir.call(Intrinsic::BlockBarrierOr, &[], &[self.ir.i32(0).into(), condition.into()]),
         };
         result.unwrap_or(condition.into())
     }

@@ -22,6 +22,8 @@ pub(super) enum Intrinsic {
     NamedArrival,
     /// All threads of the block meet; whether any passed true.
     BlockBarrierOr,
+    /// So many threads meet at a barrier with a number; whether any passed true.
+    NamedBarrierOr,
     /// All threads of the warp meet.
     WarpBarrier,
     /// Whether any thread of the warp passed true.
@@ -103,6 +105,7 @@ impl Intrinsic {
             Intrinsic::NamedBarrier => "llvm.nvvm.barrier.cta.sync.aligned.count",
             Intrinsic::NamedArrival => "llvm.nvvm.barrier.cta.arrive.aligned.count",
             Intrinsic::BlockBarrierOr => "llvm.nvvm.barrier.cta.red.or.aligned.all",
+            Intrinsic::NamedBarrierOr => "llvm.nvvm.barrier.cta.red.or.aligned.count",
             Intrinsic::WarpBarrier => "llvm.nvvm.bar.warp.sync",
             Intrinsic::WarpAny => "llvm.nvvm.vote.any.sync",
             Intrinsic::ShuffleButterfly => "llvm.nvvm.shfl.sync.bfly.i32",

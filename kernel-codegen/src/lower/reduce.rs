@@ -19,7 +19,7 @@ use kernel_llvm::inkwell::values::IntValue;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
-use crate::analysis::exchange::WarpExchange;
+use crate::analysis::exchange::{Threads, WarpExchange, vote};
 
 /// One value per operand of the reduction.
 pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
@@ -40,6 +40,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             results.push(self.combine_all(region, members)?);
         }
+        if let Some(op) = vote(self.func, operation).filter(|_| self.threads() != Threads::One) {
+            return self.count_votes(operation, op, &results);
+        }
         for step in &plan.lane_steps {
             for result in &mut results {
                 *result = self.combine_lanes(region, result, step, commutative)?;
@@ -57,6 +60,24 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             self.set(value, registers);
         }
+        Ok(())
+    }
+
+    /// Whether what the threads have found holds for any of them, or for all.
+    fn count_votes(&mut self, operation: &Operation, op: BinaryOp, found: &[Tuple<'ctx>]) -> Result<()> {
+        let [found] = found else { return Err(self.malformed(operation)) };
+        if self.threads() != Threads::Program(1) {
+            // Its place has no bytes: it says that all meet.
+            self.take_scratch(0);
+        }
+        let found = self.ir.int(found[0]);
+        let holds = if op == BinaryOp::And {
+            let fails = self.any_thread(self.ir.not(found).into());
+            self.ir.not(self.ir.int(fails)).into()
+        } else {
+            self.any_thread(found.into())
+        };
+        self.set(operation.results[0], vec![holds]);
         Ok(())
     }
 

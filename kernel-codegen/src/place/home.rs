@@ -259,8 +259,11 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             for (i, result) in p.tiles(&operation.results) {
                 let sources = operation.regions.iter().filter_map(|&r| func.yielded(r).get(i).copied());
                 let sources: Vec<ValueId> = sources.collect();
-                let layout = home(p, id, &sources, result)?;
-                p.homes[result.index()] = Home::At(layout);
+                // What comes from the iteration before may have no layout yet: what is computed with it decides.
+                p.homes[result.index()] = match fixed(p, &sources) {
+                    None if p.first_visit => Home::AnyOne,
+                    _ => Home::At(home(p, id, &sources, result)?),
+                };
             }
             Ok(())
         }
@@ -343,9 +346,11 @@ fn carried(
         };
         set(p, i, home);
     }
+    let outer = std::mem::replace(&mut p.first_visit, true);
     for &inner in regions {
         region(p, inner)?;
     }
+    p.first_visit = outer;
     for (i, init) in p.tiles(inits) {
         let sources: Vec<ValueId> = func.yielded(next).get(i).copied().into_iter().chain([init]).collect();
         let layout = home(p, id, &sources, args[i])?;
@@ -361,15 +366,18 @@ fn carried(
 /// The layout of a value with several sources: that of the first that has one, else that of the first access that
 /// `value` reaches, else that of its shape.
 fn home(p: &mut Placement<'_>, id: OpId, sources: &[ValueId], value: ValueId) -> Result<LayoutId> {
-    for &source in sources {
-        if let Home::At(layout) = p.home(source) {
-            return Ok(layout);
-        }
-    }
-    match first_access(p, value) {
+    match fixed(p, sources).or_else(|| first_access(p, value)) {
         Some(layout) => Ok(layout),
         None => coalesce::default_layout(p, id, value),
     }
+}
+
+/// The layout of the first of these values that has one.
+fn fixed(p: &Placement<'_>, values: &[ValueId]) -> Option<LayoutId> {
+    values.iter().find_map(|&value| match p.home(value) {
+        Home::At(layout) => Some(layout),
+        Home::Rematerialise | Home::AnyOne => None,
+    })
 }
 
 /// The layout of the first access that a value reaches through elementwise and pointer arithmetic.

@@ -103,6 +103,8 @@ struct Placement<'f> {
     unpacked: BTreeMap<ValueId, LayoutId>,
     /// Per value.
     homes: Vec<Home>,
+    /// Whether the body of a loop is visited for the first time, to learn where carried values are computed.
+    first_visit: bool,
     /// Per value, the layouts asked for, the first first.
     demands: Vec<Vec<LayoutId>>,
 }
@@ -170,6 +172,7 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: 
         products: BTreeMap::new(),
         unpacked: BTreeMap::new(),
         homes: vec![Home::Rematerialise; func.values.len()],
+        first_visit: false,
         demands: vec![Vec::new(); func.values.len()],
     };
     coalesce::choose(&mut placement)?;

@@ -273,9 +273,11 @@ impl Checker<'_, '_> {
             return;
         }
         let name = op.name();
+        // Votes take no bytes.
+        let votes = matches!(op, Op::Control(ControlOp::Reduce { .. }));
         if self.func.level != Level::Placed {
             self.errors.push(operation.span, format!("`{name}` has a place in shared memory before it is placed"));
-        } else if places.iter().any(|place| place.bytes() == 0 || place.passes == 0) {
+        } else if places.iter().any(|place| place.passes == 0 || place.bytes() == 0 && !votes) {
             self.errors.push(operation.span, format!("`{name}` has a place in shared memory without bytes or passes"));
         } else if op.allocates_shared() {
             if !matches!(places.as_slice(), &[place] if place == SharedRange::new(place.start, place.end)) {

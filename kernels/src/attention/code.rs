@@ -158,6 +158,8 @@ fn latent_attention_is_fed_and_spills_nothing() {
         let Some(code) = code(&format!("latent, {block_k} keys, cap {cap}"), compiled, "sm_90a") else { return };
         code.assert_clean("latent");
         code.assert_fed("latent");
+        // Blocks without a far larger score take one vote, in which nothing passes between threads, and no sums are multiplied.
+        assert!(code.count(&["BAR.RED"]) > 0, "{}", code.summary());
         // One block is fetched while another is multiplied.
         assert!(code.report.contains(&format!("through 2 slots of {} bytes", 2 * 576 * block_k)), "{}", code.report);
     }

@@ -1,6 +1,6 @@
 //! Multi-head latent attention over a cache, with absorbed projections.
 
-use super::device::{LOG2_E, Rows, finish, weigh};
+use super::device::{LOG2_E, Rows, finish};
 use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
 use super::serving::one_part;
@@ -59,6 +59,10 @@ fn sums_of_threads<A: Float, const M: usize, const N: usize>(weights: Tile<A, { 
     sum(sum(reshape(weights, [M, 2, N / 16, 4, 2]), axis = 4), axis = 2)
 }
 
+/// Weights are powers of two relative to a score of their row that may be smaller than the largest by so much: a weight is 256 at
+/// most, which any float of 16 bits has room for.
+const FAR_ABOVE: f64 = 8.0;
+
 /// A key is a latent vector of `R` elements, which is the value too, and `P` elements of position behind it. All heads read
 /// the same keys: a tile has a row for each.
 ///
@@ -93,7 +97,6 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
 ) {
     let (part, query, sequence) = (program_id(0) % parts, program_id(1), program_id(2));
     let first = program_id(0) / parts * BM;
-    let head = first + arange(0, BM);
     // Queries are the last of their sequence.
     let keys = clamp(load(lengths + sequence), 0, keys);
     let at = query + keys - queries;
@@ -124,17 +127,27 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
             let key = start + arange(0, BN);
             scores = select((key >= begin) & (key < to), scores, T::Acc::NEG_INFINITY);
         }
-        let (higher, old, weights) = weigh(peak, scores, factor);
-        let own = if BN % 16 == 0 {
+        // Weights are relative to a score that follows the largest only where one is far above it: that multiplies the sums of all
+        // rows, which takes as long as a quarter of the product. Most blocks have none.
+        let above = scores * factor - peak[(.., None)];
+        let mut weights = exp2(above);
+        if any(above > FAR_ABOVE as f64 as T::Acc) {
+            let higher = maximum(peak, max(scores * factor, axis = 1));
+            let old = exp2(peak - higher);
+            totals *= old[(.., None, None)];
+            acc *= old[(.., None)];
+            weights = exp2(scores * factor - higher[(.., None)]);
+            peak = higher;
+        }
+        totals += if BN % 16 == 0 {
             sums_of_threads::<T::Acc, BM, BN>(weights)
         } else {
             broadcast_to((sum(weights, axis = 1) * 0.125)[(.., None, None)], [BM, 2, 4])
         };
-        totals = totals * old[(.., None, None)] + own;
-        acc = dot(weights as T, block, acc = acc * old[(.., None)], precision = tf32x3);
-        peak = higher;
+        acc = dot(weights as T, block, acc = acc, precision = tf32x3);
     }
     let (result, log) = finish(Rows { acc, peak, total: sum(sum(totals, axis = 2), axis = 1) });
+    let head = first + arange(0, BM);
     let to = part as i64 * out_part + sequence as i64 * out_sequence;
     let out_rows = to + query as i64 * out_row + head as i64 * out_head;
     let inside = head < heads;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! convert_layout ..     writes, meets, reads; larger tiles in several passes
-//! reduce ..             each warp writes its partial result, all meet, all read those of others
+//! reduce ..             each warp writes its partial result, all meet, all read those of others; whether any or all of a
+//!                       tile's truth values hold takes no bytes: the barrier counts
 //! scan ..               an exchange per bit of the coordinate that warps hold
 //! gather, histogram     the whole tile, counters
 //! scatter               the tile, and the values behind it
@@ -33,7 +34,7 @@ use crate::error::CodegenError;
 use kernel_core::target::{GROUP_WARPS, Target};
 
 pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
-pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order};
+pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order, vote};
 pub(crate) use scan::{Holders, holders, slots_of};
 
 pub(crate) use tiles::{Counters, KeyWords, sort_plan, tile_bytes, tile_exchange};
@@ -194,6 +195,10 @@ impl Exchanges {
         let Some(layout) = func.layout(operation.operands[0]) else {
             return Err(wrong(&"a reduction without a layout"));
         };
+        if vote(func, operation).is_some() && threads != Threads::One {
+            let several = threads != Threads::Program(1);
+            return Ok(several.then_some(Step { bytes: 0, scope: SyncScope::Block, passes: 1 }).into_iter().collect());
+        }
         let plan = reduction(layout, axis).map_err(|error| wrong(&error))?;
         let mut steps = Vec::new();
         if plan.crosses_warps() {

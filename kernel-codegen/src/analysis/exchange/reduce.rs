@@ -1,5 +1,6 @@
 //! How the partial results of a reduction's warps get to all of them.
 
+use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, Operation};
 use kernel_core::layout::{
     LayoutDim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, shared_access,
 };
@@ -9,6 +10,26 @@ const ACCESS_BITS: u32 = 128;
 
 /// Up to so many bits of warps, each thread combines all of their partial results.
 const DIRECT_BITS: u32 = 4;
+
+/// Whether a reduction asks all elements of a tile, and which question: if any is true (`Or`) or all are (`And`). Threads that
+/// have copies may answer too, so all of them vote, and a barrier counts the votes.
+pub(crate) fn vote(func: &Func, reduction: &Operation) -> Option<BinaryOp> {
+    let (&[tile], &[result], &[region]) =
+        (reduction.operands.as_slice(), reduction.results.as_slice(), reduction.regions.as_slice())
+    else {
+        return None;
+    };
+    let of_all = func.ty(tile).dtype() == Some(DType::Bool) && func.layout(result).is_none();
+    let &[combined] = func.yielded(region) else { return None };
+    let args = func.region(region).args.as_slice();
+    let combination = func.def_op(combined).filter(|_| of_all)?;
+    let operands = combination.operands.as_slice();
+    let of_both = operands == args || operands.iter().rev().eq(args);
+    match combination.op {
+        Op::Elementwise(ElementwiseOp::Binary { op: op @ (BinaryOp::Or | BinaryOp::And) }) if of_both => Some(op),
+        _ => None,
+    }
+}
 
 /// The partial results of all operands.
 pub(crate) struct WarpExchange {

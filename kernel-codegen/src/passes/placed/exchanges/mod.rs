@@ -140,10 +140,12 @@ impl Pass<'_> {
         if *op == Op::Gpu(GpuOp::Barrier) && self.met {
             return Ok(());
         }
-        // Another way may lead to where control goes, and every region ends with such an operation. A barrier behind a fence
-        // tells all threads that it is done.
-        self.met &= matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange)
-            && !matches!(op, Op::Gpu(GpuOp::Fence { .. }));
+        // A barrier behind a fence tells all threads that it is done.
+        self.met &= match op {
+            Op::Control(ControlOp::If | ControlOp::Yield) => true,
+            Op::Gpu(GpuOp::Fence { .. }) => false,
+            _ => matches!(op.cost(), Cost::Free | Cost::Arithmetic | Cost::Exchange),
+        };
         if op.is_loop() {
             self.repeat(&operation.regions)?;
         } else if let Op::Control(ControlOp::If) = op {
@@ -260,7 +262,9 @@ impl Pass<'_> {
             at_exit = Some((self.global.clone(), self.scratch.clone()));
         }
         if let Some(&body) = regions.last() {
+            self.met = false;
             self.region(body)?;
+            self.met = false;
             if self.scratch.blocks_next_iteration() {
                 self.barrier_at_end(body)?;
             }
@@ -281,18 +285,23 @@ impl Pass<'_> {
     }
 
     fn branch(&mut self, regions: &[RegionId]) -> Result<(), CodegenError> {
-        let (global, scratch) = (self.global.clone(), self.scratch.clone());
+        let (global, scratch, met) = (self.global.clone(), self.scratch.clone(), self.met);
         let mut first: Option<(Global, Scratch)> = None;
+        // Whether either way has only computed.
+        let mut each = true;
         for &region in regions {
             self.global.clone_from(&global);
             self.scratch.rewind(&scratch);
+            self.met = met;
             self.region(region)?;
+            each &= self.met;
             if let Some((global, scratch)) = &first {
                 self.global.join(global);
                 self.scratch.join(scratch);
             }
             first = Some((self.global.clone(), self.scratch.clone()));
         }
+        self.met = each;
         Ok(())
     }
 
@@ -303,7 +312,9 @@ impl Pass<'_> {
             self.global.clone_from(&global);
             self.scratch.rewind(&scratch);
             let outer = std::mem::replace(&mut self.threads, group.into());
+            self.met = false;
             self.region(region)?;
+            self.met = false;
             self.threads = outer;
             global_after.join(&self.global);
             scratch_after.join(&self.scratch);
