@@ -1,6 +1,6 @@
 use crate::common::{Random, Real, assert_close, assert_slopes, differences, message, on_every_device, reals};
 use tilewright::prelude::*;
-use tilewright_kernels::rows::{self, Dropout, Gelu, Pairs, Rotary};
+use tilewright_kernels::rows::{self, Dropout, EmbeddingWorkspace, Gelu, Pairs, Rotary};
 use tilewright_kernels::{Context, Tensor, TensorView};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -363,6 +363,70 @@ fn embeddings_and_their_gradients() {
     });
 }
 
+/// The gradient of a table alone: twice the same, and into a part of a tensor of another dtype.
+fn check_gradient_of_table<I: Int>(cx: &Context, ids: &[I], [entries, columns]: [usize; 2], id: impl Fn(&I) -> usize) {
+    let n = ids.len();
+    let mut random = Random::new(n as u64);
+    let given = Tensor::upload(cx.device(), ids, [n]).unwrap();
+    let (dy, reals) = random.tensor::<bf16, 2>(cx, [n, columns]);
+    let (mut want, mut size) = (vec![0.0; entries * columns], vec![0.0; entries * columns]);
+    for (at, row) in ids.iter().map(id).enumerate() {
+        for column in 0..columns {
+            want[row * columns + column] += reals[at * columns + column];
+            size[row * columns + column] += reals[at * columns + column].abs();
+        }
+    }
+    // No more additions than positions.
+    let bound = |at: usize, _: f64| f32::ROUNDING * n as f64 * size[at];
+    let what = format!("{n} indices of [{entries}, {columns}]");
+    let rounded = rows::embedding_gradient(cx, &dy, &given, entries).unwrap().to_vec().unwrap();
+    assert_close(&what, &rounded, &want, bound);
+    assert_eq!(rows::embedding_gradient(cx, &dy, &given, entries).unwrap().to_vec().unwrap(), rounded, "{what}: again");
+    // Into parts of another tensor, full of what should not stay.
+    let mut wide =
+        Tensor::upload(cx.device(), &vec![f32::NAN; entries * (columns + 3)], [entries, columns + 3]).unwrap();
+    let mut order = Tensor::zeros(cx.device(), [EmbeddingWorkspace::<f32>::order(n, entries)]).unwrap();
+    let mut sums = Tensor::zeros(cx.device(), [EmbeddingWorkspace::<f32>::sums(n), columns]).unwrap();
+    let workspace = EmbeddingWorkspace { order: order.view_mut(), sums: sums.view_mut() };
+    let part = wide.view_mut().narrow(1, 0..columns).unwrap();
+    rows::embedding_gradient_into(cx, &dy, &given, workspace, part).unwrap();
+    let part = wide.view().narrow(1, 0..columns).unwrap().to_vec().unwrap();
+    assert_close(&what, &part, &want, bound);
+    assert!(wide.view().narrow(1, columns..columns + 3).unwrap().to_vec().unwrap().iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn gradients_of_tables_of_any_indices() {
+    on_every_device(|cx| {
+        let mut random = Random::new(9);
+        for (n, entries, columns) in
+            [(3, 5, 1), (100, 7, 33), (513, 300, 5), (700, 2, 100), (40, 70_000, 2), (9, 3, 1100)]
+        {
+            let ids: Vec<usize> = (0..n).map(|_| random.below(entries)).collect();
+            let (long, short): (Vec<i64>, Vec<i32>) = ids.iter().map(|id| (*id as i64, *id as i32)).unzip();
+            check_gradient_of_table(cx, &long, [entries, columns], |id| *id as usize);
+            check_gradient_of_table(cx, &short, [entries, columns], |id| *id as usize);
+        }
+        // One index has all positions: many chunks, none, and longer ones.
+        for n in [1000, 31, 70_000, 270_000] {
+            check_gradient_of_table(cx, &vec![6i64; n], [9, 1], |id| *id as usize);
+        }
+        // Runs that are a chunk of 64, end where one ends, begin where one begins, and reach over some at either end.
+        let runs = [(8, 130), (7, 200), (5, 28), (4, 100), (2, 162), (1, 30), (0, 64)];
+        let runs: Vec<i32> = runs.into_iter().flat_map(|(id, n)| vec![id; n]).collect();
+        check_gradient_of_table(cx, &runs, [9, 20], |id| *id as usize);
+        check_gradient_of_table::<i64>(cx, &[], [4, 10], |id| *id as usize);
+        check_gradient_of_table::<i64>(cx, &[], [0, 10], |id| *id as usize);
+        // In f64 nothing is rounded to f32.
+        let (dy, reals) = random.tensor::<f64, 2>(cx, [100, 2]);
+        let ids = Tensor::<u8, 1>::zeros(cx.device(), [100])?;
+        let want = [0, 1].map(|column| reals.iter().skip(column).step_by(2).sum::<f64>());
+        let got = rows::embedding_gradient(cx, &dy, &ids, 1)?.to_vec()?;
+        assert_close("f64", &got, &want, |_, _| 100.0 * 100.0 * f64::ROUNDING);
+        Ok(())
+    });
+}
+
 #[test]
 fn an_index_outside_the_table_is_reported() {
     on_every_device(|cx| {
@@ -371,6 +435,9 @@ fn an_index_outside_the_table_is_reported() {
             let ids = Tensor::upload(cx.device(), &[1, wrong], [2])?;
             let error = message(rows::embedding(cx, &table, &ids)?.to_vec());
             assert!(error.contains("an index is no row of the table"), "{error}");
+            let dy = Tensor::<f16, 2>::zeros(cx.device(), [2, 6])?;
+            let gradient = rows::embedding_gradient(cx, &dy, &ids, 4).and_then(|gradient| gradient.to_vec());
+            assert!(message(gradient).contains("an index is no row of the table"));
         }
         let none = Tensor::<i32, 1>::zeros(cx.device(), [0])?;
         assert_eq!(rows::embedding(cx, &table, &none)?.shape(), [0, 6]);

@@ -1,7 +1,7 @@
 use crate::common::{Random, Real, additions, assert_close, message, on_every_device, reals};
 use tilewright::prelude::*;
-use tilewright_kernels::Tensor;
 use tilewright_kernels::training::{self, AdamW, AdamWState, Pack, Sgd, Step};
+use tilewright_kernels::{Context, Tensor};
 
 /// One element's step in f64: the parameter, the mean, the mean square.
 fn adamw(options: &AdamW, step: i32, g: f64, (x, mean, square): (f64, f64, f64)) -> (f64, f64, f64) {
@@ -11,6 +11,45 @@ fn adamw(options: &AdamW, step: i32, g: f64, (x, mean, square): (f64, f64, f64))
     let square = beta2 * square + (1.0 - beta2) * g * g;
     let root = (square / (1.0 - beta2.powi(step))).sqrt() + eps;
     (x - rate * (decay * x + mean / (1.0 - beta1.powi(step)) / root), mean, square)
+}
+
+/// A state of 16 bits is that of f32, rounded after each step: what a step does is not.
+fn check_rounded_state<T: Real, S: Real>(cx: &Context, len: usize) -> Result<(), Error> {
+    let options = AdamW { rate: 0.01, decay: 0.1, ..AdamW::default() };
+    let mut random = Random::new(len as u64);
+    let (mut x, _) = random.tensor::<T, 1>(cx, [len]);
+    let [(mut mean, _), (square, _)] = [(); 2].map(|()| random.tensor::<S, 1>(cx, [len]));
+    let positive: Vec<S> = square.to_vec()?.iter().map(|x| S::of(x.real().abs())).collect();
+    let mut square = Tensor::upload(cx.device(), &positive, [len])?;
+    for step in 1..=3 {
+        let (g, _) = random.tensor::<T, 1>(cx, [len]);
+        let widened = |x: &Tensor<S, 1>| {
+            let wide: Vec<f32> = x.to_vec()?.iter().map(|x| x.real() as f32).collect();
+            Tensor::upload(cx.device(), &wide, [len])
+        };
+        let (mut wide_mean, mut wide_square) = (widened(&mean)?, widened(&square)?);
+        let mut wide_x = Tensor::upload(cx.device(), &x.to_vec()?, [len])?;
+        let state = AdamWState { mean: wide_mean.view_mut(), square: wide_square.view_mut(), master: None };
+        training::adamw(cx, &mut wide_x, &g, state, &options, Step::new(step))?;
+        let state = AdamWState { mean: mean.view_mut(), square: square.view_mut(), master: None };
+        training::adamw(cx, &mut x, &g, state, &options, Step::new(step))?;
+        assert_eq!(reals(&x.to_vec()?), reals(&wide_x.to_vec()?), "step {step}");
+        assert_close("mean", &mean.to_vec()?, &reals(&wide_mean.to_vec()?), |_, _| 0.0);
+        assert_close("square", &square.to_vec()?, &reals(&wide_square.to_vec()?), |_, _| 0.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn adamw_with_a_state_of_16_bits() {
+    on_every_device(|cx| {
+        for len in [1, 1500, 2048] {
+            check_rounded_state::<bf16, bf16>(cx, len)?;
+            check_rounded_state::<f16, f16>(cx, len)?;
+            check_rounded_state::<f32, bf16>(cx, len)?;
+        }
+        Ok(())
+    });
 }
 
 /// Three steps, with and without a master copy.

@@ -5,8 +5,8 @@
     python torch_block.py --size full --profile     # where the time of a step goes, kernel by kernel
 
 Tokens go through an embedding, RMS norm, one product for queries, keys and values, rotary embedding, causal attention, the
-residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary: for 200 steps with PyTorch alone, with
-`torch.compile`, with ours, and with ours under `torch.compile`. All begin with the same weights and see the same tokens. It
+residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary, and AdamW changes the weights: for 200 steps with PyTorch
+alone, with `torch.compile`, with ours, and with ours under `torch.compile`. All begin with the same weights and see the same tokens. It
 prints the time of a step and the most memory of each, and draws the curves of the loss into `loss.svg`.
 """
 
@@ -48,6 +48,9 @@ class Eager:
 
     linear = staticmethod(F.linear)
 
+    def embedding(self, table, ids):
+        return F.embedding(ids, table)
+
     def rms_norm(self, x, weight):
         return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
 
@@ -60,8 +63,9 @@ class Eager:
         cos, sin = cos[:, None], sin[:, None]
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
-    def attention(self, q, k, v):
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    def attention(self, qkv, cos, sin):
+        q, k, v = qkv.unbind(2)
+        q, k, v = (x.transpose(1, 2) for x in (self.rotary(q, cos, sin), self.rotary(k, cos, sin), v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
     def swiglu(self, x):
@@ -71,21 +75,27 @@ class Eager:
     def loss(self, x, weight, targets):
         return F.cross_entropy((x @ weight.t()).float(), targets)
 
+    def optimizer(self, parameters, rate):
+        return torch.optim.AdamW(parameters, lr=rate, fused=DEVICE == "cuda")
+
 
 class Ours:
     """The same of this library, but for products, which are cuBLAS's."""
 
     linear = staticmethod(F.linear)
+    embedding = staticmethod(ops.embedding)
     rms_norm = staticmethod(ops.rms_norm)
     add_rms_norm = staticmethod(ops.add_rms_norm)
-    rotary = staticmethod(ops.rotary)
     swiglu = staticmethod(ops.swiglu_halves)
 
-    def attention(self, q, k, v):
-        return ops.flash_attention(q, k, v, causal=True)[0]
+    def attention(self, qkv, cos, sin):
+        return RotaryAttention.apply(qkv, cos, sin)
 
     def loss(self, x, weight, targets):
         return LinearCrossEntropy.apply(x, weight, targets)
+
+    def optimizer(self, parameters, rate):
+        return AdamW(parameters, lr=rate)
 
 
 class OursWithProducts(Ours):
@@ -100,14 +110,14 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(context, x, weight, targets):
-        scale, losses, d_parts, d_weight = ops.cross_entropy_scale(targets), [], [], None
+        scale, losses, d_x, d_weight = ops.cross_entropy_scale(targets), [], torch.empty_like(x), None
         # Four parts: the gradient of the weight is rounded after each.
-        for part, expected in zip(x.chunk(4), targets.chunk(4)):
+        for part, expected, d_part in zip(x.chunk(4), targets.chunk(4), d_x.chunk(4)):
             logits = part @ weight.t()
             losses.append(ops.cross_entropy_in_place(logits, expected, scale))
-            d_parts.append(logits @ weight)
+            torch.mm(logits, weight, out=d_part)
             d_weight = logits.t() @ part if d_weight is None else d_weight.addmm_(logits.t(), part)
-        context.save_for_backward(torch.cat(d_parts), d_weight)
+        context.save_for_backward(d_x, d_weight)
         return torch.cat(losses).sum() * scale[0]
 
     @staticmethod
@@ -117,6 +127,46 @@ class LinearCrossEntropy(torch.autograd.Function):
         ops.scale_in_place(d_x, d_loss)
         ops.scale_in_place(d_weight, d_loss)
         return d_x, d_weight, None
+
+
+class RotaryAttention(torch.autograd.Function):
+    """Rotary embedding and causal attention of `[batch, tokens, 3, heads, dim]`, queries, keys and values beside each other. Their
+    gradients are written beside each other too, where autograd would put them together by a copy."""
+
+    @staticmethod
+    def forward(context, qkv, cos, sin):
+        q, k = ops.rotary(qkv[:, :, :2].flatten(2, 3), cos, sin).chunk(2, 2)
+        y, lse = ops.flash_attention(q, k, qkv[:, :, 2], causal=True)
+        context.save_for_backward(qkv, cos, sin, q, k, y, lse)
+        return y
+
+    @staticmethod
+    def backward(context, d_y):
+        qkv, cos, sin, q, k, y, lse = context.saved_tensors
+        rotated, d_qkv = (torch.empty_like(q), torch.empty_like(k)), torch.empty_like(qkv)
+        *parts, d_v = d_qkv.unbind(2)
+        ops.flash_attention_backward(d_y, q, k, qkv[:, :, 2], y, lse, causal=True, out=(*rotated, d_v))
+        for d_rotated, d_part in zip(rotated, parts):
+            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_part)
+        return d_qkv, None, None
+
+
+class AdamW(torch.optim.Optimizer):
+    """PyTorch's AdamW with a kernel of this library, which has all numbers of a parameter in one launch."""
+
+    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            options = group["lr"], *group["betas"], group["eps"], group["weight_decay"]
+            for parameter in (one for one in group["params"] if one.grad is not None):
+                state = self.state[parameter]
+                if not state:
+                    state.update(step=0, mean=torch.zeros_like(parameter), square=torch.zeros_like(parameter))
+                state["step"] += 1
+                ops.adamw_step(parameter, parameter.grad, state["mean"], state["square"], state["step"], *options)
 
 
 class Block(torch.nn.Module):
@@ -137,11 +187,10 @@ class Block(torch.nn.Module):
 
     def forward(self, tokens, targets):
         kernels = self.kernels
-        x = F.embedding(tokens, self.embedding)
+        x = kernels.embedding(self.embedding, tokens)
         h = kernels.linear(kernels.rms_norm(x, self.first), self.qkv)
-        q, k, v = h.unflatten(-1, (3, self.size.heads, -1)).unbind(2)
-        q, k = kernels.rotary(q, self.cos, self.sin), kernels.rotary(k, self.cos, self.sin)
-        h = kernels.linear(kernels.attention(q, k, v).flatten(-2), self.out)
+        h = kernels.attention(h.unflatten(-1, (3, self.size.heads, -1)), self.cos, self.sin)
+        h = kernels.linear(h.flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
         h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)
         h, _ = kernels.add_rms_norm(h, x, self.last)
@@ -178,11 +227,11 @@ def prepare(size, kernels, compiled):
     # On the CPU it is about the same curve: compiling C++ would take longer than all steps.
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
     run = torch.compile(model, fullgraph=True, backend=backend) if compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, fused=DEVICE == "cuda")
+    optimizer = kernels.optimizer(model.parameters(), size.rate)
 
     def step(rows):
         optimizer.zero_grad(set_to_none=True)
-        loss = run(rows[:, :-1], rows[:, 1:])
+        loss = run(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
         loss.backward()
         optimizer.step()
         return loss.detach()

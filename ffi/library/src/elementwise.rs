@@ -13,7 +13,6 @@ const PROGRAMS: usize = 1024;
 
 /// The kernels.
 pub mod kernels {
-    use super::BLOCK;
     use tilewright::prelude::*;
     use tilewright::{Result, ViewMut};
     use tilewright_kernels::TensorView;
@@ -75,19 +74,6 @@ pub mod kernels {
         }
     }
 
-    #[kernel]
-    fn cleared<T: Float, const BLOCK: usize>(x: PtrMut<T>, n: i64) {
-        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
-        store(x + i, zeros::<T>([BLOCK]), mask = i < n);
-    }
-
-    /// `out[i] = x[i]` in another dtype.
-    #[kernel]
-    fn rounded<T: Float, U: Float, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<U>, n: i64) {
-        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
-        store(out + i, load(x + i, mask = i < n) as U, mask = i < n);
-    }
-
     /// `out[j]` is the sum of `x[i, j]` over all rows.
     #[kernel]
     fn column_sums<T: Float, const M: usize, const N: usize>(
@@ -114,18 +100,6 @@ pub mod kernels {
         column_sums::<T, 64, 32>(x.elements(), out, stride as i64, rows as i32, columns as i32)
             .grid(columns.div_ceil(32))
             .launch(device)
-    }
-
-    /// Makes all elements zero.
-    pub fn clear<T: Float>(device: &Device, x: ViewMut<'_, T>) -> Result<()> {
-        let n = x.len();
-        cleared::<T, BLOCK>(x, n as i64).grid(n.div_ceil(BLOCK)).launch(device)
-    }
-
-    /// Copies elements into another dtype.
-    pub fn round<T: Float, U: Float>(device: &Device, x: &ViewMut<'_, T>, out: ViewMut<'_, U>) -> Result<()> {
-        let n = out.len();
-        rounded::<T, U, BLOCK>(x, out, n as i64).grid(n.div_ceil(BLOCK)).launch(device)
     }
 }
 

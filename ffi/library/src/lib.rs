@@ -11,6 +11,7 @@
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
 //! | [`embedding`] | rows of a table |
 //! | [`scale_in_place`] | gradients times that of the loss |
+//! | [`adamw_step`] | a step of an optimizer |
 //! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
 //!
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
@@ -20,6 +21,7 @@ mod elementwise;
 mod gated;
 mod losses;
 mod norms;
+mod optimizers;
 mod probabilities;
 mod products;
 mod rotation;
@@ -34,6 +36,7 @@ pub use losses::{
     cross_entropy_scale,
 };
 pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+pub use optimizers::adamw_step;
 pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
 pub use products::{linear, linear_activation, linear_backward};
 pub use rotation::{rotary, rotary_backward};
@@ -76,6 +79,7 @@ tilewright_ffi::export!(
     scaled_silu,
     scaled_silu_backward,
     scale_in_place,
+    adamw_step,
     take,
     nothing,
 );

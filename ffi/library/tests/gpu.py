@@ -237,6 +237,42 @@ class Compiler(threading.Thread):
             self.problem = str(error)[-200:]
 
 
+def training():
+    """What training does beside its layers, at the sizes of `examples/torch_block.py`: right, the same again, and how long."""
+    import torch
+
+    import cases
+    import tilewright_ops.torch as ops
+
+    def spent(call):
+        """Microseconds on the GPU, each call behind the one before."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for at in range(53):
+            if at == 3:
+                begin.record()
+            call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 50 * 1e3
+
+    randn = lambda *shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    table, gradient, mean, square = randn(32_000, 2048), randn(32_000, 2048), *torch.zeros(2, 32_000, 2048, device="cuda").bfloat16()
+    time_of = spent(lambda: ops.adamw_step(table, gradient, mean, square, 1))
+    # Four are read and three written.
+    row("adamw_step, 32000 x 2048", f"{time_of:.0f} us, {14 * table.numel() / time_of / 1e6:.2f} TB/s")
+    d_y = randn(16_384, 2048)
+    for name, below in (("32000 indices", 32_000), ("256 indices", 256), ("one index", 1)):
+        ids = torch.randint(below, (16_384,), device="cuda")
+        found = ops.embedding_backward(d_y, table, ids)
+        wanted = torch.zeros(table.shape, device="cuda").index_add_(0, ids, d_y.float())
+        wrong = cases.error(found, wanted, torch.finfo(torch.bfloat16).eps * wanted.abs().max().item())
+        if not torch.equal(found, ops.embedding_backward(d_y, table, ids)):
+            wrong = "another result of the same"
+        time_of = spent(lambda: ops.embedding_backward(d_y, table, ids))
+        torch_time = spent(lambda: torch.ops.aten.embedding_dense_backward(d_y, ids, 32_000, -1, False))
+        row(f"embedding_backward, 16384 of {name}", wrong or f"{time_of:.0f} us, {torch_time:.0f} us by PyTorch", not wrong)
+
+
 def microseconds(calls):
     """The time that the CPU spends on each call: medians of bursts that the GPU's queue holds, all calls in turn."""
     import torch
@@ -329,7 +365,7 @@ def jax_part(flags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--without", nargs="*", default=[], choices=["results", "graphs", "compiled", "outside", "times", "jax", "cpp"])
+    parser.add_argument("--without", nargs="*", default=[], choices=["results", "graphs", "compiled", "outside", "training", "times", "jax", "cpp"])
     arguments = parser.parse_args()
     paths = [str(arguments.folder.resolve()), str(HERE / "python")]
     sys.path[:0] = paths
@@ -341,7 +377,7 @@ def main():
     compiler = Compiler()
     if not {"cpp", "times"} & set(arguments.without):
         compiler.start()
-    parts = {"outside": outside, "results": results, "graphs": graphs, "compiled": compiled, "times": call_times(compiler)}
+    parts = {"outside": outside, "results": results, "graphs": graphs, "compiled": compiled, "training": training, "times": call_times(compiler)}
     for name, part in parts.items():
         if name not in arguments.without:
             section(part)

@@ -41,6 +41,7 @@ pub use pointwise::{
 };
 pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
 pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
+pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
 pub use reduce::{
     max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,

@@ -10,7 +10,7 @@ use crate::Context;
 use crate::config::config;
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
-use tilewright::{Result, View};
+use tilewright::{Result, View, ViewMut};
 
 config! {
     /// How rows are sorted that are too long for one program; sizes are rows and columns.
@@ -205,7 +205,9 @@ impl<T: Number> Sorted<'_, T> {
             Ok::<_, Error>(Pair { values: cx.device().empty::<T>(len)?, places })
         };
         let (mut from, mut spare): (Option<Pair<T>>, Option<Pair<T>>) = (None, None);
-        let mut digits = Digits::new::<T>(cx, rows, columns)?;
+        let config = cx.config(T::ELEMENT, &[rows, columns], SortDigitsConfig::choose)?;
+        let mut counts = cx.device().empty(counts_len(rows, columns, config.block))?;
+        let mut digits = Digits::new(config, [rows, columns], counts.as_view_mut())?;
         for pass in 0..passes {
             let source = match &from {
                 None => (self.x, self.stride, None),
@@ -223,20 +225,67 @@ impl<T: Number> Sorted<'_, T> {
     }
 }
 
+/// Whole numbers, none negative, and where each stood at first.
+pub(crate) struct Keys<'a> {
+    pub(crate) values: ViewMut<'a, i32>,
+    pub(crate) places: ViewMut<'a, i32>,
+}
+
+impl<'a> Keys<'a> {
+    /// Smaller tiles for the number of keys that a batch has, so that more multiprocessors have some.
+    const SMALL: SortDigitsConfig = SortDigitsConfig { block: 512, num_warps: 4 };
+
+    fn config(len: usize) -> SortDigitsConfig {
+        if len <= 1 << 18 { Self::SMALL } else { SortDigitsConfig::choose() }
+    }
+
+    /// How many counts [`Keys::sort`] needs for so many keys.
+    pub(crate) fn counts(len: usize) -> usize {
+        counts_len(1, len, Self::config(len).block)
+    }
+
+    /// The keys in their order, equal ones as they stood: a pass for each byte that the largest one, below `limit`, has. Places
+    /// need no values before. `spare` has the same length, and is the memory of one of two passes.
+    pub(crate) fn sort(
+        self,
+        cx: &Context,
+        limit: usize,
+        spare: Keys<'a>,
+        counts: ViewMut<'_, i32>,
+    ) -> Result<Keys<'a>> {
+        let (len, mut from, mut to) = (self.values.len(), self, spare);
+        let mut digits = Digits::new(Self::config(len), [1, len], counts)?;
+        let bits = usize::BITS - limit.saturating_sub(1).leading_zeros();
+        for pass in 0..bits.div_ceil(8).max(1) as usize {
+            let places = (pass > 0).then(|| from.places.as_view());
+            let written = (To::new(to.values.reborrow(), len), To::new(to.places.reborrow(), len));
+            let source = (from.values.as_view(), len, places);
+            digits.pass(cx, Order::Ascending, pass, source, Some(written.0), Some(written.1))?;
+            std::mem::swap(&mut from, &mut to);
+        }
+        Ok(from)
+    }
+}
+
+/// Counts of each tile of rows, and of rows.
+fn counts_len(rows: usize, columns: usize, block: usize) -> usize {
+    rows * (columns.div_ceil(block) + 1) * DIGITS
+}
+
 /// The counts of digits, and how rows are divided.
-struct Digits {
+struct Digits<'a> {
     config: SortDigitsConfig,
     rows: usize,
     columns: usize,
-    counts: Buffer<i32>,
-    totals: Buffer<i32>,
+    counts: ViewMut<'a, i32>,
+    totals: ViewMut<'a, i32>,
 }
 
-impl Digits {
-    fn new<T: Number>(cx: &Context, rows: usize, columns: usize) -> Result<Self> {
-        let config = cx.config(T::ELEMENT, &[rows, columns], SortDigitsConfig::choose)?;
-        let counts = cx.device().empty(rows * columns.div_ceil(config.block) * DIGITS)?;
-        Ok(Digits { config, rows, columns, counts, totals: cx.device().empty(rows * DIGITS)? })
+impl<'a> Digits<'a> {
+    /// `counts` has [`counts_len`] elements.
+    fn new(config: SortDigitsConfig, [rows, columns]: [usize; 2], counts: ViewMut<'a, i32>) -> Result<Self> {
+        let (totals, counts) = counts.split_at_mut(rows * DIGITS)?;
+        Ok(Digits { config, rows, columns, counts, totals })
     }
 
     /// Orders rows by one digit. `x` comes with the distance of rows, and with places where it is not as it was at first.
@@ -252,13 +301,13 @@ impl Digits {
         let Digits { config: SortDigitsConfig { block, num_warps }, rows, columns, .. } = *self;
         let (tiles, shift) = (columns.div_ceil(block), 8 * pass as i32);
         CountDigitsConsts { SIGNED: T::SIGNED, FLOAT: T::FLOAT, DESCENDING: order == Order::Descending, BLOCK: block }
-            .call::<T, T::Bits>(x, &mut self.counts, columns as i32, shift, x_stride as i64)
+            .call::<T, T::Bits>(x, self.counts.reborrow(), columns as i32, shift, x_stride as i64)
             .grid((rows, tiles))
             .num_warps(num_warps as u32)
             .stream(cx.stream())
             .launch(cx.device())?;
         DigitOffsetsConsts { TILES: SUMMED.0, PART: SUMMED.1 }
-            .call(&mut self.counts, &mut self.totals, tiles as i32)
+            .call(self.counts.reborrow(), self.totals.reborrow(), tiles as i32)
             .grid((rows, DIGITS / SUMMED.1))
             .num_warps(4)
             .stream(cx.stream())
@@ -273,8 +322,8 @@ impl Digits {
         .call::<T, T::Bits>(
             x,
             MaybeView::from(x_places),
-            &self.counts,
-            &self.totals,
+            self.counts.as_view(),
+            self.totals.as_view(),
             MaybeViewMut::from(values.map(|to| to.elements)),
             MaybeViewMut::from(places.map(|to| to.elements)),
             columns as i32,
@@ -300,6 +349,10 @@ mod tests {
     #[test]
     fn digits_are_moved_in_registers() {
         let target = Target::sm_90a();
+        let consts = MoveDigitsConsts { SIGNED: true, FLOAT: false, DESCENDING: false, ROWS: Keys::SMALL.block / ROW };
+        let compiled =
+            consts.request::<i32, u32>(true, true, true).num_warps(Keys::SMALL.num_warps as u32).compile(target);
+        check_instructions("keys are moved", compiled, &[]);
         let SortDigitsConfig { block, num_warps } = SortDigitsConfig::choose();
         let consts = CountDigitsConsts { SIGNED: true, FLOAT: true, DESCENDING: false, BLOCK: block };
         let compiled = consts.request::<f32, u32>().num_warps(num_warps as u32).compile(target);

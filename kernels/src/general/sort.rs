@@ -59,8 +59,8 @@ pub(super) struct To<'a, T: DType> {
 }
 
 impl<'a, T: DType> To<'a, T> {
-    pub(super) fn new(buffer: &'a mut Buffer<T>, stride: usize) -> Self {
-        To { elements: buffer.as_view_mut(), stride }
+    pub(super) fn new(elements: impl Into<ViewMut<'a, T>>, stride: usize) -> Self {
+        To { elements: elements.into(), stride }
     }
 }
 

@@ -5,6 +5,7 @@ use super::cross_entropy::{CrossEntropyConfig, CrossEntropyGradientConsts, Cross
 use super::divergence::{DivergenceConfig, JsdRowsConsts, KlGradientConsts, KlLossesConsts};
 use super::dropout::DropElementsConsts;
 use super::embedding::{EmbeddingConfig, GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
+use super::embedding_gradient::{FindRunsConsts, PrepareRunsConsts, SumChunksConsts, SumRowsConsts};
 use super::gated::{GATED, GatedConsts, GatedGradientConsts};
 use super::group_norm::{
     ChannelSumsConsts, GroupGradientConsts, GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts, GroupWholeConsts,
@@ -256,6 +257,33 @@ fn embeddings_are_compiled_well() {
     let call = SumRunsConsts { BLOCK: 1024 }.call(&x, ids, &order, &mut sums, s, s, 16, 16, n);
     // The f32 sums decide the layout: 4 elements a thread.
     check_launch("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &[("dy", 8)]);
+}
+
+#[test]
+fn gradients_of_tables_are_compiled_well() {
+    let Data { x, mut out, mut sums, ids, .. } = data();
+    let (s, n, entries) = (2048i64, 2048i32, 32);
+    let mut integers = Device::cpu().zeros::<i32>(1024).unwrap();
+    let (mut keys, rest) = integers.split_at_mut(64).unwrap();
+    let (mut bounds, places) = rest.split_at_mut(64).unwrap();
+    let call = PrepareRunsConsts { BLOCK: 512 }.call(&ids, &mut keys, &mut bounds, 64, entries);
+    check_launch("indices as keys", call.grid(1).num_warps(4).compile(H100), 32, &[]);
+    let (mut starts, mut ends) = bounds.split_at_mut(32).unwrap();
+    let call = FindRunsConsts { BLOCK: 512 }.call(&keys, &mut starts, &mut ends, 64, entries);
+    // Neighbours of an element, and the places of rows.
+    let narrow = [("keys", 4), ("starts", 4), ("ends", 4)];
+    check_launch("runs", call.grid(1).num_warps(4).compile(H100), 32, &narrow);
+    let EmbeddingConfig { rows, block, num_warps } = EmbeddingConfig::choose_sums(2048);
+    let call = SumChunksConsts { ROWS: rows, BLOCK: block }
+        .call(&x, &keys, &places, &mut sums, s, 32, n, 32)
+        .grid((2, 2048usize.div_ceil(block)));
+    check_launch("sums of chunks", call.num_warps(num_warps as u32).compile(H100), 32, &[]);
+    let call = SumRowsConsts { OWN: 4, ROWS: rows, BLOCK: block }
+        .call(&x, &places, &starts, &ends, &sums, &mut out, s, s, 32, 32, n, 32, 2)
+        .grid((8, 2048usize.div_ceil(block)));
+    // Positions of a run, but for what its chunks have.
+    let narrow = [("places", 4), ("starts", 4), ("ends", 4)];
+    check_launch("rows of a table", call.num_warps(num_warps as u32).compile(H100), 28, &narrow);
 }
 
 #[test]

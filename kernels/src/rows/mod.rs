@@ -10,6 +10,7 @@ mod cross_entropy_into;
 mod divergence;
 mod dropout;
 mod embedding;
+mod embedding_gradient;
 mod gated;
 mod group_norm;
 mod layer_norm;
@@ -34,6 +35,7 @@ pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_int
 pub use embedding::{
     EmbeddingConfig, embedding, embedding_backward, embedding_backward_ordered, embedding_into, positions_in_order,
 };
+pub use embedding_gradient::{EmbeddingWorkspace, embedding_gradient, embedding_gradient_into};
 pub use gated::{
     GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_backward_into, geglu_into, swiglu,
     swiglu_backward, swiglu_backward_halves_into, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,

@@ -39,6 +39,32 @@ fn optimisers_are_compiled_well() {
         .num_warps(4);
     // f32 by 16 bytes are bf16 by 8.
     check_launch("adamw", call.compile(H100), 32, &[("parameters", 8), ("gradients", 8)]);
+    let (mut means, mut squares) = (cpu.zeros::<bf16>(LEN).unwrap(), cpu.zeros::<bf16>(LEN).unwrap());
+    let none = || None::<&Buffer<f32>>;
+    let call = AdamwStepConsts { BLOCK: 1024 }
+        .call(
+            &mut x,
+            &g,
+            &mut means,
+            &mut squares,
+            None::<&mut Buffer<f32>>,
+            none(),
+            none(),
+            n,
+            1e-3,
+            0.9,
+            0.999,
+            0.1,
+            0.001,
+            1e-8,
+            0.01,
+            10.0,
+            30.0,
+        )
+        .grid(LEN / 1024)
+        .num_warps(4);
+    check_launch("adamw of 16 bits", call.compile(H100), 48, &[]);
+    let mut means = numbers();
     let call = SgdStepConsts { BLOCK: 1024 }.call(&mut x, &g, Some(&mut means), Some(&scale), n, 0.1, 0.9, 0.0);
     check_launch("sgd", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &[("parameters", 8), ("gradients", 8)]);
 }

@@ -75,6 +75,8 @@ def test_opcheck_finds_nothing():
         (raw.swiglu_backward, (x, x, x)),
         (raw.swiglu_halves_backward, (x[:, :16], x)),
         (raw.scale_in_place, (x.clone(), torch.ones((), device=DEVICE))),
+        (raw.adamw_step, (x.clone(), x, x.abs(), x.abs(), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01)),
+        (raw.embedding_backward, (x, randn(9, 32), torch.tensor([3, 8, 3, 0], device=DEVICE))),
         *([(raw.geglu_backward, (x, x, x, "none"))] if cases.HAS_STRINGS else []),
         (raw.cross_entropy_backward, (torch.ones((), device=DEVICE), x, cases.targets(randn, 4, 32), -100, 0.0, 0.0)),
         (raw.cross_entropy_in_place, (x, cases.targets(randn, 4, 32), scaled)),
@@ -166,6 +168,36 @@ def test_gradients_are_scaled_in_place():
         assert torch.equal(x, expected)
     text = "scale_in_place: `factor` has shape [2]; accepted: a tensor of one element"
     harness.check_error(RuntimeError, text, lambda: ops.scale_in_place(randn(4), torch.ones(2, device=DEVICE)))
+
+
+def test_steps_of_adamw_are_those_of_torch():
+    options = {"lr": 0.02, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for shape in ((), (3, 700), (2048,), (0, 4)):
+            expected = torch.nn.Parameter(randn(*shape, dtype=dtype))
+            # What is computed in f32 and rounded once, as ours. The loops over tensors round in between.
+            optimizer = torch.optim.AdamW([expected], **options, fused=True)
+            x = expected.detach().clone()
+            mean, square = torch.zeros_like(x), torch.zeros_like(x)
+            for step in (1, 2, 3):
+                expected.grad = randn(*shape, dtype=dtype)
+                optimizer.step()
+                version = x._version
+                ops.adamw_step(x, expected.grad, mean, square, step, 0.02, 0.8, 0.95, 1e-6, 0.1)
+                assert x._version > version
+                state = optimizer.state[expected]
+                for name, one, other in (("x", x, expected), ("mean", mean, state["exp_avg"]), ("square", square, state["exp_avg_sq"])):
+                    # Sums in another order, which may be rounded to a neighbour.
+                    wrong = cases.error(one, other.detach(), 2 * torch.finfo(dtype).eps * max(1, *other.detach().abs().flatten().tolist(), 1))
+                    assert not wrong, (dtype, shape, step, name, wrong)
+    x, wide = randn(8, dtype=torch.bfloat16), torch.zeros(8, device=DEVICE)
+    ops.adamw_step(x, x.clone(), wide, wide.clone(), 1)
+    assert wide.any(), "a state in f32"
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    check("adamw_step: `step` is 0; accepted: 1 for the first step", lambda: ops.adamw_step(wide, wide.clone(), wide.clone(), wide.clone(), 0))
+    check("adamw_step: `mean` has shape [4]; accepted: that of `gradient`, [8]", lambda: ops.adamw_step(wide, wide.clone(), wide[:4].clone(), wide.clone(), 1))
+    check("adamw_step: `square` has dtype f32; accepted: bf16", lambda: ops.adamw_step(x, x.clone(), x.clone(), wide, 1))
+    check("adamw_step: `parameter` has dtype f64; accepted: f32, f16, bf16", lambda: ops.adamw_step(*[wide.double().clone() for _ in range(4)], 1))
 
 
 def test_errors_say_operator_argument_and_what_is_accepted():
