@@ -1,7 +1,7 @@
 //! Scratch memory of a call: the buffer behind its results, and XLA's allocator where that is too small.
 
 use super::api::{self, Api, CallFrame};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::scratch::{Block, Memory};
 use std::cell::Cell;
 use std::ptr;
@@ -47,6 +47,19 @@ pub(super) struct Room<'a, M> {
     pub device: &'a Device,
 }
 
+impl<M> Room<'_, M> {
+    #[cold]
+    fn too_little(&self, bytes: usize) -> Error {
+        let (needed, room) = (self.pieces.with(bytes).unwrap_or(usize::MAX), self.bytes);
+        format!(
+            "takes at least {needed} bytes of scratch memory, but {room} were laid out when the call was traced, and XLA records it \
+             into a command buffer, where it can have no more; accepted: a call that is traced with the GPU that runs it, or \
+             XLA_FLAGS=--xla_gpu_enable_command_buffer="
+        )
+        .into()
+    }
+}
+
 impl<M: Memory> Memory for Room<'_, M> {
     fn take(&self, bytes: usize) -> Result<Block> {
         if let Some(start) = self.pieces.next(bytes, self.bytes) {
@@ -54,14 +67,7 @@ impl<M: Memory> Memory for Room<'_, M> {
         }
         // What an allocator takes back is free for others, but a command buffer uses it again at each replay.
         if self.device.is_captured()? {
-            let needed = self.pieces.with(bytes).unwrap_or(usize::MAX);
-            let room = self.bytes;
-            return Err(format!(
-                "{needed} bytes of scratch memory are needed, but {room} were asked for when the call was traced, and XLA \
-                 records it into a command buffer, which must have them all; trace it on this GPU, or run with \
-                 XLA_FLAGS=--xla_gpu_enable_command_buffer="
-            )
-            .into());
+            return Err(self.too_little(bytes));
         }
         self.beyond.take(bytes)
     }
