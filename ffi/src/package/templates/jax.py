@@ -68,11 +68,12 @@ def _called_with_scratch(name, vmap_method, results, aliases, operands, attribut
     Where the call is mapped, the size is asked for anew, for the shapes that it has then.
     """
 
-    @jax.custom_batching.custom_vmap
-    def call(*operands):
+    def once(*operands):
         size, target = _scratch(name, results, operands, attributes)
         scratch = jax.ShapeDtypeStruct((size,), jnp.uint8)
         return _called(target, vmap_method, [*results, scratch], aliases, operands, attributes)[:-1]
+
+    call = jax.custom_batching.custom_vmap(once)
 
     @call.def_vmap
     def mapped(count, is_mapped, *operands):
@@ -90,7 +91,9 @@ def _called_with_scratch(name, vmap_method, results, aliases, operands, attribut
             made = _called_with_scratch(name, vmap_method, several, aliases, operands, attributes)
         return made, [True] * len(results)
 
-    return call(*operands)
+    # Arrays are not mapped, and go without a trace of their own.
+    is_traced = any(isinstance(operand, jax.core.Tracer) for operand in operands)
+    return call(*operands) if is_traced else once(*operands)
 
 
 def _call(name, vmap_method, results, operands, attributes, aliases, called=_called):
