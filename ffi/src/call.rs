@@ -70,10 +70,7 @@ pub trait Exported: Sized {
     /// # Safety
     ///
     /// As for [`xla::call`](crate::xla::call).
-    unsafe fn xla(
-        recording: crate::xla::Recording,
-        frame: *mut crate::xla::CallFrame,
-    ) -> *mut crate::xla::XlaError {
+    unsafe fn xla(recording: crate::xla::Recording, frame: *mut crate::xla::CallFrame) -> *mut crate::xla::XlaError {
         // SAFETY: the caller's promise.
         unsafe { crate::xla::call::<Self>(recording, frame) }
     }

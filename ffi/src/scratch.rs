@@ -1,4 +1,4 @@
-//! Memory for intermediate results, from the framework's allocator.
+//! Memory for intermediate results, which is the framework's.
 
 use crate::error::Result;
 use std::cell::RefCell;
@@ -14,10 +14,11 @@ use tilewright::{DType, Device, ViewMut};
 /// others.
 ///
 /// **XLA** lays it out with all other buffers of a program, before anything runs: the package asks how much a call takes while JAX
-/// traces it. For that the function runs with tensors that have a shape and no memory, and what it launches is not launched
-/// ([`shapes_of`](tilewright::launch::shapes_of)). So a function that takes scratch memory should do so by what is known then: shapes,
-/// dtypes, attributes and the device. Where it reads a tensor on the host, or fails, or JAX knows no shapes or has no GPU, nothing is
-/// known; then XLA's allocator gives the memory at the call, and XLA does not record the call into a command buffer.
+/// traces it. For that the function runs with tensors that have a shape and no memory, and what it launches is noted instead of made
+/// ([`shapes_of`](tilewright::launch::shapes_of)). So a function takes scratch memory by what is known then: shapes, dtypes, attributes
+/// and the device. Where it reads a tensor on the host, or fails, or JAX knows no shapes or has no GPU, nothing is known; XLA's
+/// allocator gives the memory at the call then, and XLA does not record the call into a command buffer. The [guide](crate::guide) says
+/// more.
 pub struct Scratch<'a> {
     device: &'a Device,
     memory: &'a dyn Memory,

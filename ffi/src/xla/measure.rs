@@ -173,10 +173,7 @@ mod tests {
         docs: Cow::Borrowed(""),
         params: Cow::Borrowed(&[
             Param { name: Cow::Borrowed("x"), kind: Kind::Input { optional: false } },
-            Param {
-                name: Cow::Borrowed("how"),
-                kind: Kind::Attribute { of: AttributeType::Str, default: None },
-            },
+            Param { name: Cow::Borrowed("how"), kind: Kind::Attribute { of: AttributeType::Str, default: None } },
         ]),
         backward: None,
         vmap: Vmap::Sequential,
