@@ -43,6 +43,9 @@ pub trait Exported: Sized {
     /// How PyTorch calls it.
     const REGISTRATION: crate::torch::Registration = crate::torch::Registration::of::<Self>();
 
+    /// How XLA's door asks how much scratch memory it takes.
+    const MEASURED: crate::xla::Measured = crate::xla::Measured::of::<Self>();
+
     /// Calls the function.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use tilewright::{Buffer, DType, Device};
 use tilewright_driver_model::{Settings, in_model};
 use tilewright_ffi::Exported;
-use tilewright_ffi::xla::{Measured, Recording, scratch};
+use tilewright_ffi::xla::{Recording, scratch};
 use tilewright_ffi_example as example;
 
 const U8: i32 = 6;
@@ -299,7 +299,7 @@ fn bytes_of_reversed(floats: usize, how: &str) -> i64 {
     );
     let request = CString::new(request).expect("no zero byte");
     // SAFETY: a string that ends with a zero byte.
-    unsafe { scratch(&[Measured::of::<example::reversed>()], request.as_ptr()) }
+    unsafe { scratch(&[example::reversed::MEASURED], request.as_ptr()) }
 }
 
 /// Sets the stream that XLA has up, and gives the GPU beside it, for memory.

@@ -53,7 +53,7 @@ impl Export {
             }
         });
         let registrations = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::REGISTRATION));
-        let measured = self.ops.iter().map(|op| quote!(::tilewright_ffi::xla::Measured::of::<#op>()));
+        let measured = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::MEASURED));
         let doors = self.ops.iter().map(Self::doors);
         quote! {
             const _: () = {

@@ -29,7 +29,7 @@ pub struct Measured {
 
 impl Measured {
     /// The operator `O`.
-    pub const fn of<O: Exported>() -> Self {
+    pub(crate) const fn of<O: Exported>() -> Self {
         Measured { op: O::OP, function: O::call }
     }
 }
