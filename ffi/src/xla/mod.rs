@@ -99,8 +99,10 @@ unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()
     call::check_outputs(op, &mut args)?;
     // SAFETY: the stream is the one that XLA runs this call on.
     let device = unsafe { device::of(place, stream.unwrap_or(0)) }?;
-    let room = if op.scratch { given.results.next() } else { None };
-    let room = tensor("scratch", room, place).ok().map_or((0, 0), |room| (room.address, room.len * room.dtype.size()));
+    let room = match given.results.next().filter(|_| op.scratch) {
+        Some(room) => tensor("scratch", Some(room), place).map(|room| (room.address, room.len * room.dtype.size()))?,
+        None => (0, 0),
+    };
     match place {
         Place::Cuda(_) => call::run(op, function, &args, &device, &in_room(room, &device, XlaMemory { api, frame })),
         Place::Cpu => call::run(op, function, &args, &device, &in_room(room, &device, RuntimeMemory::new(&device))),
