@@ -43,6 +43,9 @@ pub trait Exported: Sized {
     /// How PyTorch calls it.
     const REGISTRATION: crate::torch::Registration = crate::torch::Registration::of::<Self>();
 
+    /// How XLA's door asks how much scratch memory it takes.
+    const MEASURED: crate::xla::Measured = crate::xla::Measured::of::<Self>();
+
     /// Calls the function.
     ///
     /// # Errors
@@ -70,9 +73,9 @@ pub trait Exported: Sized {
     /// # Safety
     ///
     /// As for [`xla::call`](crate::xla::call).
-    unsafe fn xla(frame: *mut crate::xla::CallFrame) -> *mut crate::xla::XlaError {
+    unsafe fn xla(recording: crate::xla::Recording, frame: *mut crate::xla::CallFrame) -> *mut crate::xla::XlaError {
         // SAFETY: the caller's promise.
-        unsafe { crate::xla::call::<Self>(frame) }
+        unsafe { crate::xla::call::<Self>(recording, frame) }
     }
 }
 
@@ -91,6 +94,11 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// Of a call with these values, one per parameter.
+    pub(crate) fn new(op: &'static Op, values: &'a [Arg<'a>], device: &'a Device, scratch: &'a Scratch<'a>) -> Self {
+        Args { op, values: values.iter().enumerate(), device, scratch }
+    }
+
     fn next(&mut self) -> (&'static str, Arg<'a>) {
         let (at, arg) = self.values.next().expect("an argument for each parameter");
         (&self.op.params[at].name, *arg)
@@ -271,9 +279,7 @@ pub(crate) fn run<'a>(
         return Err(Error::Other(format!("an earlier launch on this stream failed: {error}").into()));
     }
     let scratch = Scratch::new(device, memory);
-    let values = args.iter().enumerate();
-    let args = Args { op, values, device, scratch: &scratch };
-    let done = function(args);
+    let done = function(Args::new(op, args, device, &scratch));
     // On the CPU a launch is over when it returns. Its error is taken also where the function has another one to tell.
     match if device.is_cuda() { None } else { device.poll_error() } {
         Some(error) => done.and(Err(error.into())),

@@ -62,7 +62,7 @@
 //! # What holds for all doors
 //!
 //! - **Nothing is copied.** Tensors are the framework's memory. Kernels run on its current stream, in the primary context that
-//!   it uses too, and scratch memory comes from its allocator. On the CPU, kernels run before the call returns.
+//!   it uses too, and [scratch memory](Scratch) is the framework's. On the CPU, kernels run before the call returns.
 //! - **Arguments are checked** before the function runs: dtypes that no kernel knows, tensors on several devices, outputs of
 //!   another shape or dtype, written tensors that share memory with another one.
 //! - **Errors and panics** become exceptions that name operator, argument, and what is accepted.
@@ -174,6 +174,8 @@ pub use tilewright_ffi_macros::op;
 /// | `tilewright_synchronize` | waits for all GPUs that were used: null, or the text of the oldest error |
 /// | `__tvm_ffi_NAME` | the function for TVM-FFI |
 /// | `tilewright_xla_NAME` | the handler for XLA |
+/// | `tilewright_xla_NAME.unrecorded` | the same, which XLA does not record into command buffers |
+/// | `tilewright_scratch` | how many bytes of scratch memory a call takes that JSON describes: -1 where that is not known |
 pub use tilewright_ffi_macros::export;
 
 /// What a file with operators imports, beside `tilewright::prelude`.

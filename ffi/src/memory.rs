@@ -1,4 +1,5 @@
-//! Scratch memory where a framework has none to give. That of a captured call belongs to the graph.
+//! Scratch memory where a framework has none to give: on the CPU, and through TVM-FFI where nobody has set an allocator. That of a
+//! captured call belongs to the graph.
 
 use crate::error::Result;
 use crate::scratch::{Block, Memory};

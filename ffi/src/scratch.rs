@@ -1,4 +1,4 @@
-//! Memory for intermediate results, from the framework's allocator.
+//! Memory for intermediate results, which is the framework's.
 
 use crate::error::Result;
 use std::cell::RefCell;
@@ -6,10 +6,19 @@ use tilewright::{DType, Device, ViewMut};
 
 /// Memory that an operator needs while it runs, beside its outputs: `scratch: &Scratch<'_>`.
 ///
-/// It comes from the framework's allocator, so that what the framework counts and reuses is right, and goes back to it after
-/// the call. Launches of the call may use it, as the framework reuses it on the same stream only. What a call takes that a
-/// framework captures belongs to the graph, whose replays use it again: to XLA's graphs by us, to PyTorch's by `torch.cuda.graph`.
-/// Who captures by the driver's own calls keeps PyTorch's allocator from giving the memory to others.
+/// It is the framework's, so that what the framework counts and reuses is right, and goes back to it after the call. Launches of
+/// the call may use it, as the framework reuses it on the same stream only.
+///
+/// **PyTorch** and what speaks TVM-FFI give it from their allocators. What a call takes that `torch.cuda.graph` captures belongs to
+/// the graph, whose replays use it again. Who captures by the driver's own calls keeps PyTorch's allocator from giving the memory to
+/// others.
+///
+/// **XLA** lays it out with all other buffers of a program, before anything runs: the package asks how much a call takes while JAX
+/// traces it. For that the function runs with tensors that have a shape and no memory, and what it launches is noted instead of made
+/// ([`shapes_of`](tilewright::launch::shapes_of)). So a function takes scratch memory by what is known then: shapes, dtypes, attributes
+/// and the device. Where it reads a tensor on the host, or fails, or JAX knows no shapes or has no GPU, nothing is known; XLA's
+/// allocator gives the memory at the call then, and XLA does not record the call into a command buffer. The [guide](crate::guide) says
+/// more.
 pub struct Scratch<'a> {
     device: &'a Device,
     memory: &'a dyn Memory,
@@ -23,6 +32,12 @@ pub(crate) trait Memory {
 
     /// Takes a block back.
     fn give_back(&self, block: Block);
+
+    /// Makes values of what is there, in memory of the host.
+    fn clear(&self, block: Block, bytes: usize) {
+        // SAFETY: the block has as many bytes, and nobody else knows it yet.
+        unsafe { std::ptr::write_bytes(block.address as *mut u8, 0, bytes) };
+    }
 }
 
 /// A piece of memory.
@@ -49,8 +64,7 @@ impl<'a> Scratch<'a> {
         self.taken.borrow_mut().push(block);
         if !self.device.is_cuda() {
             // Rust code that reads it must find values. On a GPU whatever bytes are values, and `bool` is made one when read.
-            // SAFETY: the block has as many bytes, and nobody else knows it yet.
-            unsafe { std::ptr::write_bytes(block.address as *mut u8, 0, bytes) };
+            self.memory.clear(block, bytes);
         }
         // SAFETY: the block is this call's until the scratch memory drops, which the view does not outlive; each is handed
         // out once.

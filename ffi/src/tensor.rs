@@ -28,6 +28,9 @@ impl std::fmt::Display for Place {
     }
 }
 
+/// From here on there is no memory, on the host and on GPUs: both have addresses of less than 57 bits.
+pub(crate) const NOWHERE: u64 = 1 << 60;
+
 /// A tensor as a framework describes it. Whoever makes one vouches that the memory and the arrays live for `'a`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawTensor<'a> {
@@ -228,6 +231,11 @@ macro_rules! common {
 
             fn check_host(&self) -> Result<()> {
                 match self.raw.place {
+                    Place::Cpu if self.raw.address >= NOWHERE => Err(Error::argument(
+                        self.name,
+                        "has no memory yet, as only its scratch memory is asked for",
+                        "a call that does not read it on the host",
+                    )),
                     Place::Cpu => Ok(()),
                     place => Err(Error::argument(self.name, format_args!("is on {place}"), "a tensor on the CPU")),
                 }

@@ -5,15 +5,19 @@
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
-use tilewright::{Buffer, Device};
+use tilewright::{Buffer, DType, Device};
 use tilewright_driver_model::{Settings, in_model};
 use tilewright_ffi::Exported;
+use tilewright_ffi::xla::{Recording, scratch};
 use tilewright_ffi_example as example;
 
+const U8: i32 = 6;
 const F32: i32 = 11;
 const EXECUTE: i32 = 3;
+const METADATA: i32 = 1;
+const COMMAND_BUFFER_COMPATIBLE: u32 = 1;
 
 #[repr(C)]
 struct Header {
@@ -122,6 +126,22 @@ struct OrdinalArgs {
     ordinal: i32,
 }
 
+#[repr(C)]
+struct MetadataExtension {
+    size: usize,
+    kind: i32,
+    next: *mut c_void,
+    metadata: *mut Metadata,
+}
+
+#[repr(C)]
+struct Metadata {
+    size: usize,
+    version: Header,
+    number: [i32; 2],
+    traits: u32,
+}
+
 /// An error of the model of XLA.
 struct Failure(String);
 
@@ -199,19 +219,30 @@ fn api() -> Api {
     }
 }
 
-/// A row of floats as a buffer of XLA.
-fn row(buffer: &Buffer<f32>, sizes: &[i64; 1]) -> XlaBuffer {
+/// A row of elements as a buffer of XLA.
+fn row<T: DType>(buffer: &Buffer<T>, dtype: i32, sizes: &[i64; 1]) -> XlaBuffer {
     let data = buffer.as_view().raw().address.get() as *mut c_void;
-    XlaBuffer { header: NO_EXTENSION, dtype: F32, data, rank: 1, sizes: sizes.as_ptr() }
+    XlaBuffer { header: NO_EXTENSION, dtype, data, rank: 1, sizes: sizes.as_ptr() }
 }
 
 /// Calls an operator of one input and one output with an attribute that is a string.
 fn call<O: Exported>(x: &Buffer<f32>, y: &mut Buffer<f32>, attribute: Option<(&str, &str)>) -> Result<(), String> {
+    call_in::<O>(x, y, attribute, None)
+}
+
+/// The same of an operator that takes scratch memory, with a buffer for that.
+fn call_in<O: Exported>(
+    x: &Buffer<f32>,
+    y: &mut Buffer<f32>,
+    attribute: Option<(&str, &str)>,
+    room: Option<&mut Buffer<u8>>,
+) -> Result<(), String> {
     let (x_sizes, y_sizes) = ([x.len() as i64], [y.len() as i64]);
-    let (x, y) = (row(x, &x_sizes), row(y, &y_sizes));
-    let (args, results) = ([&raw const x], [&raw const y]);
-    let buffers =
-        |items: &[*const XlaBuffer; 1]| Buffers { header: NO_EXTENSION, len: 1, types: &1, items: items.as_ptr() };
+    let room_sizes = [room.as_ref().map_or(0, |room| room.len() as i64)];
+    let room = room.map(|room| row(room, U8, &room_sizes));
+    let (x, y) = (row(x, F32, &x_sizes), row(y, F32, &y_sizes));
+    let (args, mut results) = (vec![&raw const x], vec![&raw const y]);
+    results.extend(room.as_ref().map(std::ptr::from_ref));
     let (name, value) = attribute.unwrap_or_default();
     let span = |text: &str| Span { data: text.as_ptr(), len: text.len() };
     let (name, value) = (span(name), span(value));
@@ -223,24 +254,52 @@ fn call<O: Exported>(x: &Buffer<f32>, y: &mut Buffer<f32>, attribute: Option<(&s
         names: names.as_ptr(),
         items: values.as_ptr(),
     };
+    enter::<O>(Recording::Allowed, NO_EXTENSION, &args, &results, attributes)
+}
+
+/// Calls the handler of an operator.
+fn enter<O: Exported>(
+    recording: Recording,
+    header: Header,
+    args: &[*const XlaBuffer],
+    results: &[*const XlaBuffer],
+    attributes: Attributes,
+) -> Result<(), String> {
     let api = api();
-    let mut frame = Frame {
+    let buffers = |items: &[*const XlaBuffer]| Buffers {
         header: NO_EXTENSION,
+        len: items.len() as i64,
+        types: &1,
+        items: items.as_ptr(),
+    };
+    let mut frame = Frame {
+        header,
         api: &raw const api,
         context: null_mut(),
         stage: EXECUTE,
-        args: buffers(&args),
-        results: buffers(&results),
+        args: buffers(args),
+        results: buffers(results),
         attributes,
         future: null_mut(),
     };
     // SAFETY: the frame is one of XLA, and all in it is alive.
-    let failure = unsafe { O::xla((&raw mut frame).cast()) }.cast::<Failure>();
+    let failure = unsafe { O::xla(recording, (&raw mut frame).cast()) }.cast::<Failure>();
     if failure.is_null() {
         return Ok(());
     }
     // SAFETY: `create_error` has made it.
     Err(unsafe { Box::from_raw(failure) }.0)
+}
+
+/// How many bytes the example's operator takes for so many floats on the model's GPU.
+fn bytes_of_reversed(floats: usize, how: &str) -> i64 {
+    let tensor = format!(r#"["float32", [{floats}]]"#);
+    let request = format!(
+        r#"{{"op": "reversed", "gpu": 0, "operands": [{tensor}], "results": [{tensor}], "attributes": {{"how": {{"str": "{how}"}}}}}}"#
+    );
+    let request = CString::new(request).expect("no zero byte");
+    // SAFETY: a string that ends with a zero byte.
+    unsafe { scratch(&[example::reversed::MEASURED], request.as_ptr()) }
 }
 
 /// Sets the stream that XLA has up, and gives the GPU beside it, for memory.
@@ -271,34 +330,68 @@ fn xla_calls_run_on_its_stream_and_memory() {
     assert_eq!(error, "3: silu: `y` is f32 of shape [7]; accepted: f32 of shape [3000]");
 }
 
+const TWICE: Option<(&str, &str)> = Some(("how", "twice"));
+
 #[test]
-fn scratch_memory_is_that_of_xla() {
-    if !in_model("scratch_memory_is_that_of_xla", &Settings::default()) {
+fn scratch_memory_is_the_buffer_behind_the_results() {
+    if !in_model("scratch_memory_is_the_buffer_behind_the_results", &Settings::default()) {
         return;
     }
     let (memory, stream) = set_up();
     let xs: Vec<f32> = (0..500).map(|i| i as f32).collect();
     let (x, mut y) = (memory.upload(&xs).expect("x"), memory.zeros::<f32>(xs.len()).expect("y"));
+    let bytes = bytes_of_reversed(xs.len(), "twice");
+    assert_eq!((bytes, bytes_of_reversed(xs.len(), "once")), (2048, 0), "500 floats, in pieces of 256 bytes");
+    assert_eq!(bytes_of_reversed(xs.len(), "thrice"), -1, "the function fails");
+    let mut room = memory.zeros::<u8>(bytes as usize).expect("room");
     memory.synchronize().expect("memory is set");
-    call::<example::reversed>(&x, &mut y, Some(("how", "twice"))).expect("a call");
+    call_in::<example::reversed>(&x, &mut y, TWICE, Some(&mut room)).expect("a call");
     stream.synchronize().expect("it is done");
     assert_eq!(y.to_vec().expect("results"), xs);
-    assert_eq!((TAKEN.get(), SCRATCH.with_borrow(Vec::len)), (1, 0), "taken once, and given back");
+    assert_eq!(TAKEN.get(), 0, "nothing is of XLA's allocator");
+    let backwards: Vec<u8> = xs.iter().rev().flat_map(|x| x.to_le_bytes()).collect();
+    assert_eq!(room.to_vec().expect("what is between")[..2000], backwards);
 }
 
-/// XLA captures calls and replays them, also when others have taken what its allocator was given back.
 #[test]
-fn scratch_memory_of_a_command_buffer_is_its_own() {
-    if !in_model("scratch_memory_of_a_command_buffer_is_its_own", &Settings::default()) {
+fn scratch_memory_that_was_not_asked_for_is_of_xlas_allocator() {
+    if !in_model("scratch_memory_that_was_not_asked_for_is_of_xlas_allocator", &Settings::default()) {
+        return;
+    }
+    let (memory, stream) = set_up();
+    let xs: Vec<f32> = (0..500).map(|i| i as f32).collect();
+    let (x, mut y) = (memory.upload(&xs).expect("x"), memory.zeros::<f32>(xs.len()).expect("y"));
+    let mut room = memory.zeros::<u8>(1792).expect("too little");
+    memory.synchronize().expect("memory is set");
+    for (round, room) in [None, Some(&mut room)].into_iter().enumerate() {
+        call_in::<example::reversed>(&x, &mut y, TWICE, room).expect("a call");
+        stream.synchronize().expect("it is done");
+        assert_eq!(y.to_vec().expect("results"), xs);
+        let taken = (TAKEN.get(), SCRATCH.with_borrow(Vec::len));
+        assert_eq!(taken, (round + 1, 0), "taken once, and given back");
+    }
+}
+
+/// Captures calls as XLA does for a command buffer.
+fn captured(stream: &tilewright::Stream, calls: impl FnOnce()) -> cudarc::driver::CudaGraph {
+    let cuda = stream.cudarc().expect("of CUDA");
+    cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).expect("a capture");
+    calls();
+    cuda.end_capture(CUgraphInstantiate_flags(0)).expect("it ends").expect("a graph")
+}
+
+#[test]
+fn calls_in_a_command_buffer_use_their_buffer_at_each_replay() {
+    if !in_model("calls_in_a_command_buffer_use_their_buffer_at_each_replay", &Settings::default()) {
         return;
     }
     let (memory, stream) = set_up();
     let (mut x, mut y) = (memory.zeros::<f32>(500).expect("x"), memory.zeros::<f32>(500).expect("y"));
+    let mut room = memory.zeros::<u8>(2048).expect("room");
     memory.synchronize().expect("memory is set");
-    let cuda = stream.cudarc().expect("of CUDA");
-    cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).expect("a capture");
-    call::<example::reversed>(&x, &mut y, Some(("how", "twice"))).expect("a call");
-    let graph = cuda.end_capture(CUgraphInstantiate_flags(0)).expect("it ends").expect("a graph");
+    let graph = captured(&stream, || {
+        call_in::<example::reversed>(&x, &mut y, TWICE, Some(&mut room)).expect("a call");
+    });
     assert_eq!(TAKEN.get(), 0, "nothing is of XLA's allocator");
     for round in 0..3 {
         let xs: Vec<f32> = (0..500).map(|i| (i * (round + 1)) as f32).collect();
@@ -308,6 +401,45 @@ fn scratch_memory_of_a_command_buffer_is_its_own() {
         stream.synchronize().expect("it is done");
         assert_eq!(y.to_vec().expect("results"), xs);
     }
+}
+
+#[test]
+fn a_command_buffer_refuses_calls_that_take_more_than_was_asked_for() {
+    if !in_model("a_command_buffer_refuses_calls_that_take_more_than_was_asked_for", &Settings::default()) {
+        return;
+    }
+    let (memory, stream) = set_up();
+    let (x, mut y) = (memory.zeros::<f32>(500).expect("x"), memory.zeros::<f32>(500).expect("y"));
+    let mut room = memory.zeros::<u8>(1024).expect("room");
+    memory.synchronize().expect("memory is set");
+    captured(&stream, || {
+        call::<example::reversed>(&x, &mut y, Some(("how", "once"))).expect("it takes none");
+        let error = call_in::<example::reversed>(&x, &mut y, TWICE, Some(&mut room)).expect_err("too little");
+        assert_eq!(
+            error,
+            "13: reversed: takes at least 2048 bytes of scratch memory, but 1024 were laid out when the call was traced, and \
+             XLA records it into a command buffer, where it can have no more; accepted: a call that is traced with the GPU \
+             that runs it, or XLA_FLAGS=--xla_gpu_enable_command_buffer="
+        );
+    });
+    assert_eq!(TAKEN.get(), 0, "nothing is of XLA's allocator");
+}
+
+#[test]
+fn calls_whose_memory_is_not_known_are_not_recorded() {
+    let traits = |recording| {
+        let version = Header { size: 0, extension: null() };
+        let mut metadata = Metadata { size: size_of::<Metadata>(), version, number: [0; 2], traits: u32::MAX };
+        let size = size_of::<MetadataExtension>();
+        let mut extension = MetadataExtension { size, kind: METADATA, next: null_mut(), metadata: &raw mut metadata };
+        let header = Header { size: size_of::<Frame>(), extension: (&raw mut extension).cast() };
+        let attributes = Attributes { header: NO_EXTENSION, len: 0, types: null(), names: null(), items: null() };
+        enter::<example::reversed>(recording, header, &[], &[], attributes).expect("it says what it is");
+        assert_eq!(metadata.number, [0, 1]);
+        metadata.traits
+    };
+    assert_eq!(traits(Recording::Allowed), COMMAND_BUFFER_COMPATIBLE);
+    assert_eq!(traits(Recording::Refused), 0);
 }
 
 #[test]

@@ -3,10 +3,14 @@
 //! Memory of somebody else is borrowed for as long as a view of it lives. Nobody frees it, claims it, tracks its uses or
 //! waits for them: a launch on it costs what the launch costs. Whoever borrows it orders all uses, and keeps it until the
 //! work that uses it is done.
+//!
+//! While a thread's launches are noted instead of made ([`shapes_of`](crate::launch::shapes_of)), it does not touch such memory:
+//! there may be none.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::capture;
+use crate::launch::are_noted;
 use crate::ledger::Touch;
 use crate::replay_gate::{self, Gate};
 use crate::report_slot::LaunchId;
@@ -39,10 +43,21 @@ fn at(device: &Device, address: usize) -> Address {
 /// As [`Storage::read`]; the errors are those of launches on the device's default stream.
 unsafe fn read_borrowed(device: &Device, range: Range<usize>, to: *mut u8) -> Result<()> {
     capture::refuse("reading borrowed memory")?;
+    if are_noted() {
+        return Err(not_there());
+    }
     let stream = device.default_stream();
     // SAFETY: promised by the caller, and by whoever borrowed the memory.
     unsafe { transfer::read(at(device, range.start), to, range.len(), stream, || ())? };
     stream.take_oldest_error().map_or(Ok(()), Err)
+}
+
+#[cold]
+fn not_there() -> Error {
+    Error::Unsupported {
+        what: "reading borrowed memory while launches are noted".into(),
+        reason: "what they would write is not written, and nobody may have the memory yet".into(),
+    }
 }
 
 impl<'a> Memory<'a> {
@@ -148,6 +163,9 @@ impl<'a> Memory<'a> {
             Memory::Own(storage) => storage.write(start, source),
             Memory::Borrowed(device) => {
                 capture::refuse("writing borrowed memory")?;
+                if are_noted() {
+                    return Ok(());
+                }
                 // SAFETY: the range is inside the memory, which whoever borrowed it vouches for.
                 unsafe { transfer::write(at(device, start), source, device.default_stream()) }
             }
@@ -172,6 +190,9 @@ impl<'a> Memory<'a> {
                 expected: target.device().to_string().into(),
             });
         }
+        if are_noted() {
+            return Ok(());
+        }
         if let Memory::Own(target) = target {
             return target.copy_from_borrowed(start, source.address(range.start), range.len());
         }
@@ -190,6 +211,9 @@ impl<'a> Memory<'a> {
             Memory::Own(storage) => storage.fill(start, size, pattern, count),
             Memory::Borrowed(device) => {
                 capture::refuse("filling borrowed memory")?;
+                if are_noted() {
+                    return Ok(());
+                }
                 // SAFETY: the elements are inside the memory, which whoever borrowed it vouches for.
                 unsafe { transfer::fill(at(device, start), size, pattern, count, device.default_stream()) }
             }
@@ -198,9 +222,11 @@ impl<'a> Memory<'a> {
 
     /// A copy of bytes in memory of their own.
     pub(crate) fn copy(&self, range: Range<usize>) -> Result<Storage> {
-        let storage = Storage::new(self.device(), &self.home(), range.len(), 1, Fill::Later)?;
+        let fill = if self.own().is_none() && are_noted() { Fill::Zero } else { Fill::Later };
+        let storage = Storage::new(self.device(), &self.home(), range.len(), 1, fill)?;
         match self {
             Memory::Own(source) => storage.copy_from(0, source, range)?,
+            Memory::Borrowed(_) if are_noted() => {}
             Memory::Borrowed(source) => storage.copy_from_borrowed(0, at(source, range.start), range.len())?,
         }
         Ok(storage)

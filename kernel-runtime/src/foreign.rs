@@ -196,6 +196,8 @@ impl Device {
     /// Until all that was given views of the memory is done, also on the GPU: the elements are there, are values of `T`, and
     /// nobody writes them, but in an order that the caller sees to. A graph that the owner of the stream captures uses the
     /// memory at each replay.
+    ///
+    /// Where launches are noted instead of made ([`shapes_of`](crate::launch::shapes_of)), nothing has to be there.
     #[inline]
     pub unsafe fn borrow<T: DType>(&self, address: u64, len: usize) -> Result<View<'_, T>> {
         Ok(View::borrowed(self, first::<T>(address)?, len))
@@ -253,6 +255,15 @@ impl Device {
     /// [`Error::Driver`], also if there is no memory left.
     pub fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
         self.default_stream().captured_scratch(bytes)
+    }
+
+    /// Whether somebody else captures the default stream into a graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn is_captured(&self) -> Result<bool> {
+        self.default_stream().is_captured()
     }
 
     /// Whether the device's context is the calling thread's current one. Where it is not, a launch may make it so: who stands

@@ -345,7 +345,7 @@ def jax_part(flags):
     """Runs the part that is for JAX in a process of its own."""
     environment = dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false", XLA_FLAGS=flags, PYTHONPATH=os.environ["PYTHONPATH"])
     command = [sys.executable, str(HERE / "gpu_jax.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     if done.returncode and "ROW" not in done.stdout and flags:
         print(done.stderr[-500:])
         row("JAX, flags of command buffers", f"refused: {flags}", False)
@@ -388,7 +388,7 @@ def main():
         try:
             jax_part(flags)
         except subprocess.TimeoutExpired:
-            row("JAX", "took more than 100 s", False)
+            row("JAX", "took more than 240 s", False)
     print("\n| what | result | |\n|---|---|---|")
     for name, result, right in ROWS:
         print(f"| {name} | {result} | {'' if right else 'WRONG'} |")

@@ -53,6 +53,7 @@ impl Export {
             }
         });
         let registrations = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::REGISTRATION));
+        let measured = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::MEASURED));
         let doors = self.ops.iter().map(Self::doors);
         quote! {
             const _: () = {
@@ -74,6 +75,13 @@ impl Export {
                     ::tilewright_ffi::torch::register(#library, &[#(#registrations),*])
                 }
 
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn tilewright_scratch(request: *const ::core::ffi::c_char) -> i64 {
+                    const MEASURED: &[::tilewright_ffi::xla::Measured] = &[#(#measured),*];
+                    // SAFETY: whoever calls the symbol gives a string that ends with a zero byte.
+                    unsafe { ::tilewright_ffi::xla::scratch(MEASURED, request) }
+                }
+
                 #(#doors)*
             };
         }
@@ -82,6 +90,8 @@ impl Export {
     /// The symbols of one operator.
     fn doors(op: &Path) -> TokenStream {
         let (tvm, xla) = (format!("__tvm_ffi_{}", name(op)), format!("tilewright_xla_{}", name(op)));
+        // No name of an operator has a dot in it.
+        let unrecorded = format!("{xla}.unrecorded");
         quote! {
             const _: () = {
                 #[unsafe(export_name = #tvm)]
@@ -100,7 +110,15 @@ impl Export {
                     frame: *mut ::tilewright_ffi::xla::CallFrame,
                 ) -> *mut ::tilewright_ffi::xla::XlaError {
                     // SAFETY: whoever calls the symbol keeps to the convention of XLA's FFI.
-                    unsafe { <#op as ::tilewright_ffi::Exported>::xla(frame) }
+                    unsafe { <#op as ::tilewright_ffi::Exported>::xla(::tilewright_ffi::xla::Recording::Allowed, frame) }
+                }
+
+                #[unsafe(export_name = #unrecorded)]
+                unsafe extern "C" fn unrecorded(
+                    frame: *mut ::tilewright_ffi::xla::CallFrame,
+                ) -> *mut ::tilewright_ffi::xla::XlaError {
+                    // SAFETY: as above.
+                    unsafe { <#op as ::tilewright_ffi::Exported>::xla(::tilewright_ffi::xla::Recording::Refused, frame) }
                 }
             };
         }

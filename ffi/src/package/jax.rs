@@ -29,7 +29,8 @@ fn inner_arguments(op: &Op) -> String {
 }
 
 fn function(library: &Library, op: &Op) -> String {
-    let mut text = format!("\n\n_register(\"{}\")\n", op.name);
+    let unrecorded = if op.scratch { format!(", \"{}.unrecorded\"", op.name) } else { String::new() };
+    let mut text = format!("\n\n_register(\"{}\"{unrecorded})\n", op.name);
     text += &call(op);
     text += &gradient(library, op);
     let _ = writeln!(text, "\n\ndef {}({}):", op.name, python::parameters(op, None));
@@ -88,7 +89,7 @@ fn call(op: &Op) -> String {
     };
     format!(
         "\n\ndef _call__{0}({1}):\n    return _call(\n        \"{0}\",\n        \"{2}\",\n        {3},\n        [{4}],\n        \
-         {5},\n        {{{6}}},\n    )\n",
+         {5},\n        {{{6}}},\n{7}    )\n",
         op.name,
         inner_arguments(op),
         op.vmap.name(),
@@ -96,6 +97,7 @@ fn call(op: &Op) -> String {
         python::names(tensors(op).into_iter()),
         list(&given, ["{", "}"]),
         aliases.join(", "),
+        if op.scratch { "        _called_with_scratch,\n" } else { "" },
     )
 }
 

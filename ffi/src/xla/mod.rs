@@ -3,42 +3,60 @@
 //! `tilewright_xla_silu` is one handler for the CPU and for CUDA. Operands are the tensors that are given, in order; results
 //! are the outputs and then the tensors that are written in place, which the caller aliases with their operands. Attributes
 //! have the names of parameters; an attribute says which optional tensors are among the operands.
+//!
+//! Behind the results of an operator that takes scratch memory comes a buffer of bytes for it. How many there are is what
+//! `tilewright_scratch` has said when the call was traced (`measure.rs`); where that is not known, there are none, and the call is to
+//! `tilewright_xla_silu.unrecorded`, which XLA does not record into command buffers.
 
 mod api;
+mod arguments;
+mod measure;
+mod memory;
 
 pub use api::{CallFrame, XlaError};
+#[cfg(feature = "package")]
+pub(crate) use arguments::GIVEN;
+pub use measure::{Measured, scratch};
 
-use crate::call::{self, Arg, ArgList, CallFn, Exported};
+use crate::call::{self, Arg, CallFn, Exported};
 use crate::device;
 use crate::error::{Error, Result};
 use crate::memory::RuntimeMemory;
-use crate::op::{AttributeType, DTYPES, Kind, Op};
-use crate::scratch::{Block, Memory};
+use crate::op::{AttributeType, DTYPES, Op};
+use crate::scratch::Memory;
 use crate::tensor::{Place, RawTensor};
 use api::{Api, Buffer};
+use arguments::Given;
+use memory::{Pieces, Room, XlaMemory};
 use std::ptr;
 use tilewright::{Device, ElementType};
 
-/// The attribute that has a bit for each optional tensor, in order: whether it is given.
-pub(crate) const GIVEN: &str = "tilewright_given";
+/// Whether XLA may record calls into command buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    /// It may: all memory of the call is XLA's to lay out.
+    Allowed,
+    /// It may not: the call asks for memory when it is made.
+    Refused,
+}
 
 /// Calls an operator.
 ///
 /// # Safety
 ///
 /// `frame` is a call of XLA.
-pub unsafe fn call<O: Exported>(frame: *mut CallFrame) -> *mut XlaError {
+pub unsafe fn call<O: Exported>(recording: Recording, frame: *mut CallFrame) -> *mut XlaError {
     // SAFETY: the caller's promise.
-    unsafe { enter(O::OP, O::call, &*frame) }
+    unsafe { enter(O::OP, O::call, recording, &*frame) }
 }
 
-unsafe fn enter(op: &'static Op, function: CallFn, frame: &CallFrame) -> *mut XlaError {
+unsafe fn enter(op: &'static Op, function: CallFn, recording: Recording, frame: &CallFrame) -> *mut XlaError {
     // SAFETY: an extension begins with its kind, which tells its type.
     if let Some(extension) = unsafe { frame.extension.as_ref() }
         && extension.kind == api::METADATA
     {
         // SAFETY: as above; XLA reads what is written there.
-        unsafe { describe(&mut *(*frame.extension.cast::<api::MetadataExtension>()).metadata) };
+        unsafe { describe(&mut *(*frame.extension.cast::<api::MetadataExtension>()).metadata, recording) };
         return ptr::null_mut();
     }
     if frame.stage != api::EXECUTE {
@@ -57,9 +75,12 @@ unsafe fn enter(op: &'static Op, function: CallFn, frame: &CallFrame) -> *mut Xl
     }
 }
 
-fn describe(metadata: &mut api::Metadata) {
+fn describe(metadata: &mut api::Metadata, recording: Recording) {
     (metadata.version.major, metadata.version.minor) = api::VERSION;
-    metadata.traits = api::COMMAND_BUFFER_COMPATIBLE;
+    metadata.traits = match recording {
+        Recording::Allowed => api::COMMAND_BUFFER_COMPATIBLE,
+        Recording::Refused => 0,
+    };
 }
 
 unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()> {
@@ -73,16 +94,24 @@ unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()
         Some(_) => Place::Cuda(unsafe { ordinal(api, frame) }?),
     };
     // SAFETY: the buffers are those of the call.
-    let mut args = unsafe { read(op, frame, place) }?;
+    let mut given = unsafe { Frame::new(frame, place) };
+    let mut args = arguments::read(op, &mut given)?;
     call::check_outputs(op, &mut args)?;
     // SAFETY: the stream is the one that XLA runs this call on.
     let device = unsafe { device::of(place, stream.unwrap_or(0)) }?;
+    let room = match given.results.next().filter(|_| op.scratch) {
+        Some(room) => tensor("scratch", Some(room), place).map(|room| (room.address, room.len * room.dtype.size()))?,
+        None => (0, 0),
+    };
     match place {
-        Place::Cuda(_) if op.scratch => {
-            call::run(op, function, &args, &device, &XlaMemory { api, frame, device: &device })
-        }
-        _ => call::run(op, function, &args, &device, &RuntimeMemory::new(&device)),
+        Place::Cuda(_) => call::run(op, function, &args, &device, &in_room(room, &device, XlaMemory { api, frame })),
+        Place::Cpu => call::run(op, function, &args, &device, &in_room(room, &device, RuntimeMemory::new(&device))),
     }
+}
+
+/// Scratch memory of so many bytes at an address, and of an allocator.
+fn in_room<M: Memory>((address, bytes): (u64, usize), device: &Device, beyond: M) -> Room<'_, M> {
+    Room { address, bytes, pieces: Pieces::default(), beyond, device }
 }
 
 /// The stream of the call on a GPU, `None` on the CPU, where XLA has none to give.
@@ -114,59 +143,49 @@ unsafe fn ordinal(api: &Api, frame: &CallFrame) -> Result<u32> {
     Err("XLA does not say which GPU the call is for".into())
 }
 
-/// The arguments, one per parameter.
-unsafe fn read<'a>(op: &Op, frame: &'a CallFrame, place: Place) -> Result<ArgList<'a>> {
-    // SAFETY: the lists are those of the call.
-    let (operands, results) = unsafe { (frame.args.get(), frame.results.get()) };
-    let (mut operands, mut outputs) = (operands.iter(), results.iter());
-    // SAFETY: as above.
-    let given = match unsafe { attribute(frame, GIVEN, AttributeType::Int) } {
-        Some(Arg::Int(given)) => given,
-        _ => i64::MAX,
-    };
-    let mut optional = 0;
-    let mut args = ArgList::new();
-    for param in op.params.iter() {
-        let name = &param.name;
-        args.push(match &param.kind {
-            Kind::Input { optional: true } => {
-                optional += 1;
-                if given >> (optional - 1) & 1 == 0 { Arg::None } else { tensor(name, operands.next(), place)? }
-            }
-            Kind::Input { optional: false } | Kind::InPlace => tensor(name, operands.next(), place)?,
-            // After all inputs: whether there is one depends on them.
-            Kind::Output(_) => Arg::None,
-            Kind::Attribute { of, .. } | Kind::OptionalAttribute { of } => {
-                let is_optional = matches!(param.kind, Kind::OptionalAttribute { .. });
-                // SAFETY: as above.
-                match unsafe { attribute(frame, name, *of) } {
-                    Some(value) => value,
-                    None if is_optional => Arg::None,
-                    None => return Err(Error::argument(name, "is missing", "an attribute of its type")),
-                }
-            }
-        });
-    }
-    for (at, param) in op.params.iter().enumerate() {
-        if let Kind::Output(output) = &param.kind
-            && call::is_wanted(output, &args)
-        {
-            args[at] = tensor(&param.name, outputs.next(), place)?;
-        }
-    }
-    for (at, param) in op.params.iter().enumerate() {
-        if let (Kind::InPlace, Arg::Tensor(operand)) = (&param.kind, args[at]) {
-            let Arg::Tensor(result) = tensor(&param.name, outputs.next(), place)? else { continue };
-            if result.address != operand.address && operand.len != 0 {
-                let accepted = "an operand that `input_output_aliases` gives the result's memory";
-                return Err(Error::argument(&param.name, "is written, but its result is elsewhere", accepted));
-            }
-        }
-    }
-    Ok(args)
+/// What a call has, in XLA's structures.
+struct Frame<'a> {
+    frame: &'a CallFrame,
+    place: Place,
+    operands: std::slice::Iter<'a, &'a Buffer>,
+    results: std::slice::Iter<'a, &'a Buffer>,
 }
 
-fn tensor<'a>(name: &str, buffer: Option<&&'a Buffer>, place: Place) -> Result<Arg<'a>> {
+impl<'a> Frame<'a> {
+    /// # Safety
+    ///
+    /// The frame is a call that lasts for `'a`.
+    unsafe fn new(frame: &'a CallFrame, place: Place) -> Self {
+        // SAFETY: the lists are those of the call.
+        let (operands, results) = unsafe { (frame.args.get(), frame.results.get()) };
+        Frame { frame, place, operands: operands.iter(), results: results.iter() }
+    }
+}
+
+impl<'a> Given<'a> for Frame<'a> {
+    fn operand(&mut self, name: &str) -> Result<RawTensor<'a>> {
+        tensor(name, self.operands.next(), self.place)
+    }
+
+    fn result(&mut self, name: &str) -> Result<RawTensor<'a>> {
+        tensor(name, self.results.next(), self.place)
+    }
+
+    fn written(&mut self, name: &str, operand: &RawTensor<'a>) -> Result<()> {
+        if self.result(name)?.address == operand.address || operand.len == 0 {
+            return Ok(());
+        }
+        let accepted = "an operand that `input_output_aliases` gives the result's memory";
+        Err(Error::argument(name, "is written, but its result is elsewhere", accepted))
+    }
+
+    fn attribute(&self, name: &str, of: AttributeType) -> Option<Arg<'a>> {
+        // SAFETY: the frame is a call that lasts for `'a`.
+        unsafe { attribute(self.frame, name, of) }
+    }
+}
+
+fn tensor<'a>(name: &str, buffer: Option<&&'a Buffer>, place: Place) -> Result<RawTensor<'a>> {
     let Some(buffer) = buffer else { return Err(Error::argument(name, "is missing", "a buffer for each tensor")) };
     let Some(dtype) = dtype(buffer.dtype) else {
         let known: Vec<&str> = DTYPES.iter().map(|dtype| dtype.name()).collect();
@@ -181,7 +200,7 @@ fn tensor<'a>(name: &str, buffer: Option<&&'a Buffer>, place: Place) -> Result<A
     let Some((shape, len)) = RawTensor::sizes(sizes) else {
         return Err(Error::argument(name, format_args!("has shape {sizes:?}"), "sizes that can be"));
     };
-    Ok(Arg::Tensor(RawTensor { address: buffer.data as u64, dtype, place, shape, strides: None, len }))
+    Ok(RawTensor { address: buffer.data as u64, dtype, place, shape, strides: None, len })
 }
 
 /// The attribute of this name, if it is there and of this type.
@@ -235,51 +254,6 @@ fn number_of(dtype: ElementType) -> i32 {
         ElementType::BF16 => 16,
         ElementType::F8E5M2 => 19,
         ElementType::F8E4M3 => 20,
-    }
-}
-
-/// The largest alignment that XLA lets one ask for. What it allocates on GPUs has a larger one.
-const ALIGNMENT: usize = 16;
-
-/// The handle of a block that a graph keeps. Those of XLA's allocator have their size, which is not zero.
-const OF_GRAPH: u64 = 0;
-
-/// Memory of XLA's allocator.
-struct XlaMemory<'a> {
-    api: &'a Api,
-    frame: &'a CallFrame,
-    device: &'a Device,
-}
-
-impl Memory for XlaMemory<'_> {
-    fn take(&self, bytes: usize) -> Result<Block> {
-        // What XLA's allocator takes back is free for others, but a command buffer uses it again at each replay.
-        if let Some(address) = self.device.captured_scratch(bytes)? {
-            return Ok(Block { address, handle: OF_GRAPH });
-        }
-        let mut arguments = api::Allocate::new(self.frame.context, bytes, ALIGNMENT, ptr::null_mut());
-        // SAFETY: the context is that of the call.
-        let error = unsafe { (self.api.allocate)(&mut arguments) };
-        if error.is_null() {
-            return Ok(Block { address: arguments.data as u64, handle: bytes as u64 });
-        }
-        // SAFETY: the error is owned.
-        unsafe { (self.api.destroy_error)(&mut api::DestroyError::new(error)) };
-        Err(format!("XLA could not allocate {bytes} bytes of scratch memory").into())
-    }
-
-    fn give_back(&self, block: Block) {
-        if block.handle == OF_GRAPH {
-            return;
-        }
-        let bytes = block.handle as usize;
-        let mut arguments = api::Free::new(self.frame.context, bytes, block.address as *mut _);
-        // SAFETY: the memory is of this context, and given back once.
-        let error = unsafe { (self.api.free)(&mut arguments) };
-        if !error.is_null() {
-            // SAFETY: the error is owned.
-            unsafe { (self.api.destroy_error)(&mut api::DestroyError::new(error)) };
-        }
     }
 }
 

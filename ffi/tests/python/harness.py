@@ -1,5 +1,6 @@
 """Runs the functions `test_..` of a file, and prints the name of each. Nothing that needs to be installed."""
 
+import re
 import sys
 import traceback
 
@@ -12,6 +13,13 @@ def check_error(kind, text, call):
         assert text in str(error), f"the error says {str(error)!r}, not {text!r}"
     else:
         raise AssertionError(f"no error: {text!r} was expected")
+
+
+def scratch_sizes(module):
+    """The bytes of scratch memory of each call of an operator in a module of StableHLO."""
+    calls = re.findall(r"custom_call @tw_example.*|custom_call @tilewright_ops.*", module)
+    found = [re.search(r"tensor<(\d+)xui8>\)?(?: loc\(.*\))?$", call) for call in calls]
+    return [int(size.group(1)) for size in found if size]
 
 
 def run(module):

@@ -104,6 +104,48 @@ def test_vmap_maps_operators_and_their_gradients():
     assert (even == x[..., 0:4:2]).all()
 
 
+def through(vmap_method):
+    """The elements as they are, through scratch memory, by an operator that is mapped in this way."""
+    def call(x):
+        results = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
+        return ops._call("reversed", vmap_method, results, [x], {"how": "twice"}, {}, ops._called_with_scratch)
+
+    return call
+
+
+def test_scratch_memory_is_a_result_of_the_size_that_is_taken():
+    x = randn(500)
+    sizes = lambda function, *given: harness.scratch_sizes(jax.jit(function).lower(*given).as_text())
+    if ON_CPU:
+        assert sizes(lambda x: ops.reversed(x, "twice"), x) == [2048], "500 floats, in pieces of 256 bytes"
+        assert sizes(ops.reversed, x) == [0]
+        assert sizes(jax.vmap(through("sequential")), randn(3, 500)) == [2048], "one after the other"
+        assert sizes(jax.vmap(through("broadcast_all")), randn(3, 500)) == [6144]
+        assert sizes(jax.vmap(through("expand_dims")), randn(3, 500)) == [6144]
+        assert sizes(jax.vmap(jax.vmap(through("broadcast_all"))), randn(2, 3, 500)) == [12032]
+    assert (jax.jit(lambda x: ops.reversed(ops.reversed(x, "twice"), "twice"))(x) == x).all()
+
+
+def test_vmap_maps_operators_with_scratch_memory():
+    x = randn(2, 3, 500)
+    for method in ("sequential", "broadcast_all", "expand_dims"):
+        one = through(method)
+        for function in (jax.vmap(one), jax.vmap(jax.vmap(one)), jax.vmap(one, 1, 1), jax.vmap(lambda x: one(x) + one(2 * x) - one(2 * x))):
+            assert jnp.allclose(function(x), x), method
+            assert jnp.allclose(jax.jit(function)(x), x), method
+    assert (jax.vmap(lambda x: ops.reversed(x))(x[0]) == x[0, :, ::-1]).all()
+
+
+def test_scratch_memory_of_unknown_shapes_is_given_at_the_call():
+    size, = jax.export.symbolic_shape("n")
+    function = jax.jit(lambda x: ops.reversed(x, "twice") + 1)
+    check = jax.export.DisabledSafetyCheck.custom_call("tw_example.reversed.unrecorded")
+    exported = jax.export.export(function, disabled_checks=[check])(jax.ShapeDtypeStruct((size,), jnp.float32))
+    assert harness.scratch_sizes(exported.mlir_module()) == [0]
+    for count in (7, 500):
+        close(exported.call(randn(count)), randn(count) + 1)
+
+
 def test_errors_say_operator_argument_and_what_is_accepted():
     check = lambda text, call: harness.check_error(Exception, text, lambda: jax.block_until_ready(call()))
     x = randn(4, 6)

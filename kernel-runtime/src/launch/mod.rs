@@ -83,6 +83,7 @@ pub(crate) use gpu::stored::{entries_of, shipped};
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;
+pub(crate) use noted::is_active as are_noted;
 pub use noted::shapes_of;
 pub use optional::{
     InPlace, InPlaceArg, MaybeView, MaybeViewMut, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg,

@@ -4,7 +4,8 @@
 //! let shapes = shapes_of(|| rows::softmax(&cx, &x).map(drop))?;    // what `softmax` would launch for such a tensor
 //! ```
 //!
-//! A tuner looks so at work of several launches, and a test at kernels of shapes that no CPU computes in reasonable time.
+//! A tuner looks so at work of several launches, a test at kernels of shapes that no CPU computes in reasonable time, and
+//! whoever has to know of work before there is memory for it lends addresses of nothing.
 
 use super::invocation::Invocation;
 use super::shape::CallShape;
@@ -20,7 +21,8 @@ thread_local! {
 }
 
 /// Whether this thread's launches are noted instead of made. Asked where [`watchers`] say that there is somebody.
-pub(super) fn is_active() -> bool {
+#[inline]
+pub(crate) fn is_active() -> bool {
     IS_ACTIVE.get()
 }
 
@@ -52,11 +54,13 @@ impl Drop for Noting {
 }
 
 /// The launches that `work` makes on this thread, none of which is made: arguments and options are checked, buffers stay as they
-/// are. Everything else that it does, such as allocating and copying, happens.
+/// are. Everything else that it does, such as allocating and copying, happens, but to memory of somebody else
+/// ([`Device::borrow`]): nothing is written there, and there may be none.
 ///
 /// # Errors
 ///
-/// Those of `work`; [`Error::Unsupported`](crate::Error::Unsupported) inside a capture and inside itself.
+/// Those of `work`, with [`Error::Unsupported`](crate::Error::Unsupported) where it reads memory of somebody else; the same
+/// inside a capture and inside itself.
 pub fn shapes_of(work: impl FnOnce() -> Result<()>) -> Result<Vec<CallShape>> {
     capture::refuse("looking at launches")?;
     if is_active() {

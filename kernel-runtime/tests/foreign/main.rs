@@ -10,6 +10,7 @@ mod failing;
 mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
+use kernel_runtime::launch::shapes_of;
 use kernel_runtime::{Device, Error, Result, TensorDesc, profile};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
@@ -354,9 +355,10 @@ fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
             let (from, to) = unsafe { (device.borrow::<f32>(from, N)?, device.borrow_mut::<f32>(to, N)?) };
             add::<_, 64>(from, from, to, N as i32).grid(5).launch(&device)
         };
-        assert_eq!(device.captured_scratch(N * 4)?, None, "nobody captures");
+        assert_eq!((device.captured_scratch(N * 4)?, device.is_captured()?), (None, false), "nobody captures");
         let mut scratch = None;
         let graph = owner.capture(|| {
+            assert_eq!(device.is_captured(), Ok(true));
             let address = device.captured_scratch(N * 4)?.expect("somebody captures");
             scratch = Some(address);
             double(x, address).and_then(|()| double(address, out))
@@ -378,6 +380,34 @@ fn scratch_memory_of_a_capture_belongs_to_the_graph() -> Result<()> {
         assert_eq!(device.synchronize(), Ok(()));
         Ok(())
     })
+}
+
+/// Work that is only looked at has addresses of nothing, and touches them neither on the host nor on a GPU.
+fn check_nowhere(device: &Device) -> Result<()> {
+    const NOWHERE: u64 = 1 << 60;
+    // SAFETY: nothing has to be there while launches are noted.
+    let (x, mut out) = unsafe { (device.borrow::<f32>(NOWHERE, N)?, device.borrow_mut::<f32>(NOWHERE + 4096, N)?) };
+    let mut own = device.upload(&numbers())?;
+    let launches = shapes_of(|| {
+        out.fill(1.0)?;
+        out.copy_from_slice(&numbers())?;
+        out.copy_from(&x)?;
+        out.copy_from(&own.as_view())?;
+        own.as_view_mut().copy_from(&x)?;
+        assert_eq!(x.copy()?.to_vec()?, vec![0.0; N]);
+        let refused = x.to_vec().expect_err("there is nothing to read");
+        assert!(refused.to_string().contains("reading borrowed memory while launches are noted"), "{refused}");
+        add::<_, 64>(x, x, &mut out, N as i32).grid(5).launch(device)
+    })?;
+    assert_eq!(launches.iter().map(|launch| launch.kernel()).collect::<Vec<_>>(), ["add"]);
+    assert_eq!(own.to_vec()?, numbers(), "nothing was there to be copied");
+    device.synchronize()
+}
+
+#[test]
+fn noted_launches_need_no_memory_of_somebody_else() -> Result<()> {
+    check_nowhere(&Device::cpu())?;
+    on_a_gpu(|| check_nowhere(&Owner::new().device()?))
 }
 
 /// The stream that was captured may have nothing to do any more, and nobody who asks it.

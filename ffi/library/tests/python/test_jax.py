@@ -83,6 +83,34 @@ def test_vmap_maps_operators_and_their_gradients():
     close(gradient(ours)(*qkv), gradient(attention)(*qkv), 256)
 
 
+def test_scratch_memory_is_what_operators_take():
+    sizes = lambda function, *given: harness.scratch_sizes(jax.jit(function).lower(*given).as_text())
+    gradient = lambda function: jax.grad(lambda *given: function(*given).astype(jnp.float32).sum())
+    # In pieces of 256 bytes: a number for each row, and one.
+    assert sizes(ops.cross_entropy, randn(100, 33), jnp.arange(100) % 33) == [512 + 256]
+    table, ids = randn(37, 64, dtype=jnp.float16), jnp.arange(5)
+    assert sizes(gradient(ops.embedding), table, ids) == [37 * 64 * 4], "sums in f32"
+    assert sizes(gradient(ops.embedding), table.astype(jnp.float32), ids) == [0]
+    x, weight = randn(3, 300, 64), randn(64, seed=1)
+    norm, = sizes(gradient(lambda w, x: ops.rms_norm(x, w)), weight, x[0])
+    assert norm > 0 and norm % (64 * 4) == 0, "rows of sums"
+    one_by_one = jax.vmap(gradient(lambda w, x: ops.rms_norm(x, w)), (None, 0))
+    assert sizes(one_by_one, weight, x) == [norm], "used again by the next"
+    qkv = [randn(3, 2, 70, 2, 16, seed=seed) for seed in range(3)]
+    mapped, = sizes(jax.vmap(gradient(ours)), *qkv)
+    assert mapped > 0 and [mapped] == sizes(gradient(ours), *[x.reshape(6, 70, 2, 16) for x in qkv])
+    lonely, = sizes(jax.vmap(gradient(ours), (None, 0, None)), qkv[0][0], qkv[1], qkv[2][0])
+    assert lonely == mapped, "what is not mapped is repeated"
+
+
+def test_gradients_of_16_bits_go_through_scratch_memory():
+    table, ids = randn(37, 64, dtype=jnp.bfloat16), jnp.arange(50) % 11
+    weights = jnp.cos(jnp.arange(50 * 64.0)).reshape(50, 64).astype(jnp.bfloat16)
+    gradient = lambda take: jax.jit(jax.grad(lambda table: (take(table, ids) * weights).astype(jnp.float32).sum()))
+    wanted = jax.grad(lambda table: (table[ids] * weights.astype(jnp.float32)).sum())(table.astype(jnp.float32))
+    close(gradient(ops.embedding)(table), wanted.astype(jnp.bfloat16), 2)
+
+
 def test_rotary_turns_and_turns_back():
     x = randn(2, 5, 3, 8)
     angles = jnp.arange(5.0)[:, None] * 100.0 ** -(jnp.arange(4) / 4)

@@ -1,12 +1,15 @@
 """The library of operators of this package."""
 
 import ctypes
+import functools
 import pathlib
 
 PATH = str(pathlib.Path(__file__).with_name("@FILE@"))
 _library = ctypes.CDLL(PATH)
 _library.tilewright_torch_register.restype = ctypes.c_char_p
 _library.tilewright_synchronize.restype = ctypes.c_char_p
+_library.tilewright_scratch.restype = ctypes.c_int64
+_library.tilewright_scratch.argtypes = [ctypes.c_char_p]
 
 
 def _check(text):
@@ -17,6 +20,13 @@ def _check(text):
 def handler(name):
     """The handler of an operator for XLA."""
     return getattr(_library, "tilewright_xla_" + name)
+
+
+@functools.lru_cache(4096)
+def scratch(call):
+    """How many bytes of scratch memory a call takes that JSON describes, `None` where that is not known."""
+    size = _library.tilewright_scratch(call.encode())
+    return None if size < 0 else size
 
 
 def register_torch():
