@@ -133,6 +133,35 @@ fn truth_values_of_a_tile_are_counted_by_a_barrier() {
     }
 }
 
+/// A combination of truth values that is no vote: the first of them.
+#[test]
+fn the_first_of_truth_values_is_no_vote() {
+    let text = "kernel first \"first.rs\" unsafe bound {
+        param %x x: ptr i32 {div = 16}
+        param %out out: ptr_mut i32 {div = 16}
+        %i: i32[512] = arange {lo = 0, hi = 512}
+        %xs: *x[512] = splat %x
+        %xp: *x[512] = add_ptr %xs, %i
+        %a: i32[512] = load %xp
+        %zero: i32 = const 0
+        %one: i32 = const 1
+        %zeros: i32[512] = splat %zero
+        %is: bool[512] = cmp.gt %a, %zeros
+        %first: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
+          %m: bool = or %p, %p
+          yield %m
+        }
+        %found: i32 = select %first, %one, %zero
+        store %out, %found
+        return
+    }";
+    for first in [0, 1] {
+        let values: Vec<i32> = (0..512).map(|i| if i == 0 { first } else { 1 - first }).collect();
+        let given = Given { buffers: &[values.into(), vec![-1i32].into()], tensors: &[], scalars: &[] };
+        agrees_in_warps(&[1, 4, 8], &support::kernel(text), &given, 1, Agreement::Exact);
+    }
+}
+
 #[test]
 fn gather_within_bounds() {
     let buffers = [floats(1024, 7), ints(2048, 8), zeros(2048)];
