@@ -131,23 +131,28 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 class RotaryAttention(torch.autograd.Function):
     """Rotary embedding and causal attention of `[batch, tokens, 3, heads, dim]`, queries, keys and values beside each other. Their
-    gradients are written beside each other too, where autograd would put them together by a copy."""
+    gradients are written beside each other too, where autograd would put them together by a copy. Queries and keys are rotated
+    again for the gradients, which takes less time than their memory is worth."""
+
+    @staticmethod
+    def rotated(qkv, cos, sin):
+        return ops.rotary(qkv[:, :, :2].flatten(2, 3), cos, sin).chunk(2, 2)
 
     @staticmethod
     def forward(context, qkv, cos, sin):
-        q, k = ops.rotary(qkv[:, :, :2].flatten(2, 3), cos, sin).chunk(2, 2)
+        q, k = RotaryAttention.rotated(qkv, cos, sin)
         y, lse = ops.flash_attention(q, k, qkv[:, :, 2], causal=True)
-        context.save_for_backward(qkv, cos, sin, q, k, y, lse)
+        context.save_for_backward(qkv, cos, sin, y, lse)
         return y
 
     @staticmethod
     def backward(context, d_y):
-        qkv, cos, sin, q, k, y, lse = context.saved_tensors
-        rotated, d_qkv = (torch.empty_like(q), torch.empty_like(k)), torch.empty_like(qkv)
-        *parts, d_v = d_qkv.unbind(2)
-        ops.flash_attention_backward(d_y, q, k, qkv[:, :, 2], y, lse, causal=True, out=(*rotated, d_v))
-        for d_rotated, d_part in zip(rotated, parts):
-            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_part)
+        qkv, cos, sin, y, lse = context.saved_tensors
+        q, k = RotaryAttention.rotated(qkv, cos, sin)
+        d_q, d_k, d_qkv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(qkv)
+        ops.flash_attention_backward(d_y, q, k, qkv[:, :, 2], y, lse, causal=True, out=(d_q, d_k, d_qkv[:, :, 2]))
+        for at, d_rotated in enumerate((d_q, d_k)):
+            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_qkv[:, :, at])
         return d_qkv, None, None
 
 
