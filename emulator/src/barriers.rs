@@ -14,7 +14,9 @@ pub(super) fn counts_threads(instruction: &Instruction) -> bool {
 
 /// Whether the threads that meet learn what any of them has found: a result first, and a predicate last.
 fn is_vote(instruction: &Instruction) -> bool {
-    instruction.modifiers.iter().any(|modifier| modifier == "red")
+    let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
+    assert!(!has("red") || has("or"), "votes of another kind: {}", instruction.text);
+    has("red")
 }
 
 impl Block<'_> {

@@ -123,6 +123,7 @@ fn truth_values_of_a_tile_are_counted_by_a_barrier() {
         let count = |what: &str| compiled.ptx.matches(what).count();
         let found = ["barrier.cta.red", "bar.red", "shfl.sync", "st.shared"].map(count);
         assert_eq!((found[0] + found[1], found[2], found[3]), (barriers, 0, 0), "{}", compiled.ptx);
+        assert!(compiled.report().shared.is_empty(), "{}", compiled.report());
     }
     for (most, other) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
         for place in [0, 31, 32, 130, 511] {
@@ -148,8 +149,9 @@ fn the_first_of_truth_values_is_no_vote() {
         %zeros: i32[512] = splat %zero
         %is: bool[512] = cmp.gt %a, %zeros
         %first: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
-          %m: bool = or %p, %p
-          yield %m
+          %m: bool = and %p, %q
+          %same: bool = or %p, %m
+          yield %same
         }
         %found: i32 = select %first, %one, %zero
         store %out, %found

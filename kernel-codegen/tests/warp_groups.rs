@@ -182,7 +182,7 @@ fn the_threads_of_a_group_vote() {
         let compiled =
             compile_placed(&placed, &Target::sm_90a(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let votes: Vec<&str> = compiled.ptx.lines().filter(|line| line.contains("red.or.pred")).collect();
-        assert!(votes.len() == 2 && votes.iter().all(|vote| vote.contains(", 128, ")), "{}", compiled.ptx);
+        assert!(votes.len() == 2 && votes.iter().all(|vote| vote.contains(" 1, 128, ")), "{}", compiled.ptx);
         let _ = assemble(&compiled);
         for seed in 1..4 {
             let found = emulate_placed(placed.func(), &compiled, &[vec![0i32; 128].into()], seed).remove(0);

@@ -44,7 +44,7 @@ fn at(device: &Device, address: usize) -> Address {
 unsafe fn read_borrowed(device: &Device, range: Range<usize>, to: *mut u8) -> Result<()> {
     capture::refuse("reading borrowed memory")?;
     if are_noted() {
-        return Err(not_there());
+        return Err(not_there("reading borrowed memory"));
     }
     let stream = device.default_stream();
     // SAFETY: promised by the caller, and by whoever borrowed the memory.
@@ -53,9 +53,9 @@ unsafe fn read_borrowed(device: &Device, range: Range<usize>, to: *mut u8) -> Re
 }
 
 #[cold]
-fn not_there() -> Error {
+fn not_there(what: &str) -> Error {
     Error::Unsupported {
-        what: "reading borrowed memory while launches are noted".into(),
+        what: format!("{what} while launches are noted").into(),
         reason: "what they would write is not written, and nobody may have the memory yet".into(),
     }
 }
@@ -133,6 +133,14 @@ impl<'a> Memory<'a> {
     #[inline]
     pub(crate) fn begin_write_here(&self, stream: &Stream) -> Result<()> {
         self.own().map_or(Ok(()), |storage| storage.begin_write_here(stream))
+    }
+
+    /// An error where a launch by hand, which is made even where others are noted, would find nothing.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        match self {
+            Memory::Borrowed(_) if are_noted() => Err(not_there("a launch by hand over borrowed memory")),
+            Memory::Borrowed(_) | Memory::Own(_) => Ok(()),
+        }
     }
 
     /// Notes a use of a part by a launch that is made by hand.

@@ -206,6 +206,7 @@ impl<'a, T: DType> View<'a, T> {
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_read(&self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         capture::refuse("a launch by hand")?;
+        self.memory.check_there()?;
         self.memory.begin_read(stream)?;
         self.memory.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
         Ok(self.raw())
@@ -346,6 +347,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_write(&mut self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         capture::refuse("a launch by hand")?;
+        self.memory.check_there()?;
         self.memory.begin_write(stream)?;
         self.memory.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
         Ok(self.raw())

@@ -1,7 +1,7 @@
 use crate::common::{Random, Real, assert_close, assert_slopes, differences, message, on_every_device, reals};
 use tilewright::prelude::*;
 use tilewright_kernels::rows::{self, Dropout, EmbeddingWorkspace, Gelu, Pairs, Rotary};
-use tilewright_kernels::{Context, Tensor, TensorView};
+use tilewright_kernels::{Context, Table, Tensor, TensorView};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Gate {
@@ -423,6 +423,29 @@ fn gradients_of_tables_of_any_indices() {
         let want = [0, 1].map(|column| reals.iter().skip(column).step_by(2).sum::<f64>());
         let got = rows::embedding_gradient(cx, &dy, &ids, 1)?.to_vec()?;
         assert_close("f64", &got, &want, |_, _| 100.0 * 100.0 * f64::ROUNDING);
+        Ok(())
+    });
+}
+
+#[test]
+fn rows_that_a_table_sums_at_once_fit_into_a_chunk() {
+    on_every_device(|cx| {
+        let (dy, _) = Random::new(3).tensor::<f32, 2>(cx, [300, 6]);
+        let ids = Tensor::<i32, 1>::zeros(cx.device(), [300])?;
+        let want = reals(&rows::embedding_gradient(cx, &dy, &ids, 2)?.to_vec()?);
+        for (rows_at_once, fits) in [(1, false), (2, true), (64, true), (48, false), (128, false)] {
+            let table = Table::parse(&format!(
+                "[[embedding]]\ndevice = \"{}\"\ndtype = \"f32, sums\"\nsizes = [2, 6]\nconfig = {{ rows = {rows_at_once}, block = 32, num_warps = 1 }}",
+                cx.device().name()
+            ))?;
+            let found = rows::embedding_gradient(&cx.clone().with_table(table), &dy, &ids, 2);
+            let Err(error) = found.as_ref().map(|_| ()) else {
+                assert!(fits, "{rows_at_once}");
+                assert_close("sums", &found?.to_vec()?, &want, |_, _| 600.0 * 300.0 * f32::ROUNDING);
+                continue;
+            };
+            assert!(!fits && error.to_string().contains("rows and block of embedding sums"), "{rows_at_once}: {error}");
+        }
         Ok(())
     });
 }

@@ -8,7 +8,8 @@ use tilewright_kernels::training::{self, AdamW, AdamWState, Step};
 use tilewright_kernels::{TensorView, TensorViewMut};
 
 /// One step of AdamW, in place: `step` is 1 for the first, before which `mean` and `square` are zero. Tensors have one shape and no
-/// gaps. The state has the dtype of the parameter, or f32; what it is computed in is f32.
+/// gaps. The state has the dtype of the parameter, or f32; what it is computed in is f32. Attributes are constants where JAX
+/// traces, so that a jitted function is compiled anew for each step: it is for PyTorch, and for JAX outside of `jit`.
 #[op]
 #[allow(clippy::too_many_arguments)]
 pub fn adamw_step(

@@ -9,7 +9,7 @@ use kernel_core::layout::{
 };
 use kernel_core::target::Target;
 
-use crate::analysis::exchange::{Route, WarpExchange, bits};
+use crate::analysis::exchange::{Route, WarpExchange, bits, vote};
 use crate::analysis::vectors::element_dtype;
 use crate::lower::view_bits;
 
@@ -103,6 +103,10 @@ const CONVERSION: [&str; 2] = ["convert_layout, writes", "convert_layout, reads"
 
 /// Of the partial results of warps.
 fn exchange(func: &Func, operation: &Operation, axis: u8) -> Option<Vec<SharedReport>> {
+    // A barrier counts votes.
+    if vote(func, operation).is_some() {
+        return None;
+    }
     let plan = reduction(func.layout(operation.operands[0])?, axis).ok().filter(|plan| plan.crosses_warps())?;
     let widths: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand)).collect();
     let all = WarpExchange::new(&plan, &widths).ok()?.exchanges;

@@ -274,7 +274,8 @@ impl Checker<'_, '_> {
         }
         let name = op.name();
         // Votes take no bytes.
-        let votes = matches!(op, Op::Control(ControlOp::Reduce { .. }));
+        let votes = matches!(op, Op::Control(ControlOp::Reduce { .. }))
+            && operation.operands.iter().all(|&tile| self.func.ty(tile).dtype() == Some(DType::Bool));
         if self.func.level != Level::Placed {
             self.errors.push(operation.span, format!("`{name}` has a place in shared memory before it is placed"));
         } else if places.iter().any(|place| place.passes == 0 || place.bytes() == 0 && !votes) {

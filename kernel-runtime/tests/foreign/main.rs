@@ -11,7 +11,7 @@ mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
 use kernel_runtime::launch::shapes_of;
-use kernel_runtime::{Device, Error, Result, TensorDesc, profile};
+use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, profile};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -397,6 +397,13 @@ fn check_nowhere(device: &Device) -> Result<()> {
         assert_eq!(x.copy()?.to_vec()?, vec![0.0; N]);
         let refused = x.to_vec().expect_err("there is nothing to read");
         assert!(refused.to_string().contains("reading borrowed memory while launches are noted"), "{refused}");
+        let by_hand = |done: Result<_, Error>| {
+            let refused = done.expect_err("a launch by hand would be made").to_string();
+            assert!(refused.contains("a launch by hand over borrowed memory while launches are noted"), "{refused}");
+        };
+        let stream = device.default_stream();
+        by_hand(x.prepare_read(stream, LaunchId::next()));
+        by_hand(out.prepare_write(stream, LaunchId::next()));
         add::<_, 64>(x, x, &mut out, N as i32).grid(5).launch(device)
     })?;
     assert_eq!(launches.iter().map(|launch| launch.kernel()).collect::<Vec<_>>(), ["add"]);

@@ -10,7 +10,10 @@ use crate::config::Key;
 use crate::general::{Keys, Real};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
-use tilewright::{Result, View, ViewMut};
+use tilewright::{Error, Result, View, ViewMut};
+
+/// The fewest positions of a chunk.
+const LEAST_CHUNK: usize = 64;
 
 /// Elements of a program that prepares or looks through indices.
 const BLOCK: usize = 512;
@@ -145,7 +148,12 @@ pub(super) fn sum_rows<T: Float, S: Float, G: Float, const OWN: usize, const ROW
 /// Positions of a chunk: few, so that little is left at the ends of a run, and more where there are more chunks than a program
 /// soon adds up. A multiple of the rows that are summed at once.
 fn chunk(n: usize) -> usize {
-    (n.isqrt() / 4).next_power_of_two().clamp(64, 4096)
+    (n.isqrt() / 4).next_power_of_two().clamp(LEAST_CHUNK, 4096)
+}
+
+/// So many numbers, and what makes those behind them begin at 16 bytes.
+fn aligned(n: usize) -> usize {
+    n.next_multiple_of(4)
 }
 
 /// Memory in which [`embedding_gradient_into`] works.
@@ -160,7 +168,7 @@ pub struct EmbeddingWorkspace<'a, S: Float> {
 impl<'a, S: Float> EmbeddingWorkspace<'a, S> {
     /// Elements of `order` for `n` indices of a table with so many rows.
     pub fn order(n: usize, entries: usize) -> usize {
-        4 * n + Keys::counts(n) + 2 * entries
+        4 * aligned(n) + Keys::counts(n) + 2 * entries
     }
 
     /// Rows of `sums` for `n` indices.
@@ -190,7 +198,8 @@ impl<'a, S: Float> EmbeddingWorkspace<'a, S> {
 ///
 /// # Errors
 ///
-/// As [`embedding`](super::embedding()).
+/// As [`embedding`](super::embedding()), [`Error::InvalidGrid`] of more than 134,215,680 indices, and [`Error::InvalidSetting`] of a
+/// configuration that does not fit.
 pub fn embedding_gradient<'a, 'b, T: Real, I: Int>(
     cx: &Context,
     dy: impl Into<TensorView<'a, T, 2>>,
@@ -228,8 +237,20 @@ pub fn embedding_gradient_into<'a, 'b, 'c, T: Real, G: Float, I: Int>(
     check::shape("sums", sums.shape(), [EmbeddingWorkspace::<T::Sums>::sums(n), columns])?;
     packed("sums", sums.is_contiguous())?;
     let (from, to) = (dy.rows("dy")?, dtable.rows("dtable")?);
-    check::size("dtable", entries.saturating_mul(2))?;
+    if check::size("dtable", entries)? > i32::MAX / 2 {
+        let problem = format!("has {entries} rows");
+        return Err(check::invalid("dtable", problem, format!("there are at most {}", i32::MAX / 2)));
+    }
     let config = cx.config(Key::of(T::ELEMENT, "sums"), &dtable.shape(), || EmbeddingConfig::choose_sums(columns))?;
+    // A chunk has whole groups of rows, and sums of chunks are added half as many at once.
+    let fits = |rows: usize| rows.is_power_of_two() && (2..=LEAST_CHUNK).contains(&rows);
+    if !fits(config.rows) || !config.block.is_power_of_two() {
+        return Err(Error::InvalidSetting {
+            name: "rows and block of embedding sums".into(),
+            value: format!("{} and {}", config.rows, config.block).into(),
+            expected: format!("powers of two, the rows from 2 to {LEAST_CHUNK}").into(),
+        });
+    }
     let runs = Runs::find(cx, ids.elements(), entries, order.elements())?;
     let work =
         Sums { runs, dy: dy.elements(), stride: from.stride as i64, columns: check::size("dy", columns)?, config };
@@ -246,12 +267,16 @@ struct Runs<'a> {
 impl<'a> Runs<'a> {
     fn find<I: Int>(cx: &Context, ids: View<'_, I>, entries: usize, memory: ViewMut<'a, i32>) -> Result<Self> {
         let n = ids.len();
-        let (mut bounds, memory) = memory.split_at_mut(2 * entries)?;
-        let (values, memory) = memory.split_at_mut(n)?;
-        let (places, memory) = memory.split_at_mut(n)?;
+        let part = |memory: ViewMut<'a, i32>| -> Result<_> {
+            let (part, rest) = memory.split_at_mut(aligned(n))?;
+            Ok((part.split_at_mut(n)?.0, rest))
+        };
+        let (values, memory) = part(memory)?;
+        let (places, memory) = part(memory)?;
         let mut keys = Keys { values, places };
-        let (values, memory) = memory.split_at_mut(n)?;
-        let (places, counts) = memory.split_at_mut(n)?;
+        let (values, memory) = part(memory)?;
+        let (places, memory) = part(memory)?;
+        let (counts, mut bounds) = memory.split_at_mut(Keys::counts(n))?;
         let (len, rows) = (check::size("ids", n)?, entries as i32);
         PrepareRunsConsts { BLOCK }
             .call(ids, keys.values.reborrow(), bounds.reborrow(), len, rows)

@@ -133,7 +133,8 @@ const BLOCK: usize = Pack::ALIGNMENT;
 ///
 /// Computed in f32. With `master`, the parameters are its values, rounded once. A step uses its mean and mean square before
 /// they are rounded to the dtype of the state. Rounded to 16 bits, a mean square that changes by less than half a unit in
-/// its last place, 1/512 of it in bf16, stays as it is; in f16 one below 2^-25 is zero. `1 - beta^step` is computed in f64 on the host:
+/// its last place, 1/512 of it in bf16, stays as it is; in f16 one below 2^-25 is zero, so that steps of gradients
+/// below 1e-3 are too large, and one above 65,504 is infinite, so that there are none. `1 - beta^step` is computed in f64 on the host:
 /// a captured graph repeats the step that it was captured with.
 ///
 /// # Errors

@@ -89,8 +89,9 @@ def test_scratch_memory_is_what_operators_take():
     # In pieces of 256 bytes: a number for each row, and one.
     assert sizes(ops.cross_entropy, randn(100, 33), jnp.arange(100) % 33) == [512 + 256]
     table, ids = randn(37, 64, dtype=jnp.float16), jnp.arange(5)
-    assert sizes(gradient(ops.embedding), table, ids) == [37 * 64 * 4], "sums in f32"
-    assert sizes(gradient(ops.embedding), table.astype(jnp.float32), ids) == [0]
+    order, = sizes(gradient(ops.embedding), table, ids)
+    assert order >= 4 * (4 * 5 + 2 * 37) and order % 256 == 0, "indices and positions twice, and two numbers for each row"
+    assert sizes(gradient(ops.embedding), table.astype(jnp.float32), ids) == [order]
     x, weight = randn(3, 300, 64), randn(64, seed=1)
     norm, = sizes(gradient(lambda w, x: ops.rms_norm(x, w)), weight, x[0])
     assert norm > 0 and norm % (64 * 4) == 0, "rows of sums"

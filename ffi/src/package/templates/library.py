@@ -23,10 +23,20 @@ def handler(name):
 
 
 @functools.lru_cache(4096)
+def _scratch(call):
+    size = _library.tilewright_scratch(call.encode())
+    # What is raised is asked again: memory may have been short.
+    if size < 0:
+        raise LookupError
+    return size
+
+
 def scratch(call):
     """How many bytes of scratch memory a call takes that JSON describes, `None` where that is not known."""
-    size = _library.tilewright_scratch(call.encode())
-    return None if size < 0 else size
+    try:
+        return _scratch(call)
+    except LookupError:
+        return None
 
 
 def register_torch():

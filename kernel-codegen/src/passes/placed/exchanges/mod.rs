@@ -235,13 +235,19 @@ impl Pass<'_> {
         let steps = self.exchanges.of(self.func, id, self.threads, self.scratch.spare())?;
         let mut ranges = Vec::with_capacity(steps.len());
         for step in steps {
-            let (start, meets) = self.scratch.take(step.bytes);
+            // Votes are counted by the barrier: nothing is written that others may read.
+            let (start, meets) = match step.bytes {
+                0 => (0, false),
+                bytes => self.scratch.take(bytes),
+            };
             if meets || step.scope == SyncScope::Block {
                 self.settled();
                 self.met = true;
             }
             let end = start + step.bytes;
-            self.scratch.reading(start..end);
+            if start < end {
+                self.scratch.reading(start..end);
+            }
             ranges.push(SharedRange { start, end, scope: step.scope, passes: step.passes, meets });
         }
         if !ranges.is_empty() || !self.func.op(id).op.allocates_shared() {
@@ -287,7 +293,7 @@ impl Pass<'_> {
     fn branch(&mut self, regions: &[RegionId]) -> Result<(), CodegenError> {
         let (global, scratch, met) = (self.global.clone(), self.scratch.clone(), self.met);
         let mut first: Option<(Global, Scratch)> = None;
-        // Whether either way has only computed.
+        // Whether all threads have met, and have only computed since, whichever way they came.
         let mut each = true;
         for &region in regions {
             self.global.clone_from(&global);
