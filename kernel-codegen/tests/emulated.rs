@@ -4,6 +4,7 @@ mod support;
 
 use kernel_codegen::{Checks, Options, Target, compile};
 use kernel_core::interp::HostBuffer;
+use kernel_core::ir::Bound;
 use support::differential::{Agreement, Given, agrees, agrees_in_warps, compare, emulate, floats, ints, noise, zeros};
 
 fn check(text: &str, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
@@ -83,21 +84,32 @@ fn sums_over_32_warps_have_all_parts() {
     }
 }
 
-/// Whether any or all elements of a tile are true is what every thread of the program has found, wherever the one lies that
-/// decides it, and takes one barrier.
-#[test]
-fn truth_values_of_a_tile_are_counted_by_a_barrier() {
-    let text = "kernel votes \"votes.rs\" unsafe bound {
-        param %x x: ptr i32 {div = 16}
-        param %out out: ptr_mut i32 {div = 16}
-        %i: i32[512] = arange {lo = 0, hi = 512}
+/// A kernel that asks which of 512 numbers are larger than zero, `%is`.
+fn truths(body: &str) -> Bound {
+    support::kernel(&format!(
+        "kernel truths \"truths.rs\" unsafe bound {{
+        param %x x: ptr i32 {{div = 16}}
+        param %out out: ptr_mut i32 {{div = 16}}
+        %i: i32[512] = arange {{lo = 0, hi = 512}}
         %xs: *x[512] = splat %x
         %xp: *x[512] = add_ptr %xs, %i
         %a: i32[512] = load %xp
         %zero: i32 = const 0
+        %one: i32 = const 1
         %zeros: i32[512] = splat %zero
         %is: bool[512] = cmp.gt %a, %zeros
-        %any: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
+        {body}
+        return
+    }}"
+    ))
+}
+
+/// Whether any or all elements of a tile are true is what every thread of the program has found, wherever the one lies that
+/// decides it, and takes one barrier.
+#[test]
+fn truth_values_of_a_tile_are_counted_by_a_barrier() {
+    let kernel = truths(
+        "%any: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
           %m: bool = or %q, %p
           yield %m
         }
@@ -105,7 +117,6 @@ fn truth_values_of_a_tile_are_counted_by_a_barrier() {
           %n: bool = and %r, %s
           yield %n
         }
-        %one: i32 = const 1
         %two: i32 = const 2
         %first: i32 = select %any, %one, %zero
         %second: i32 = select %all, %two, %zero
@@ -113,10 +124,8 @@ fn truth_values_of_a_tile_are_counted_by_a_barrier() {
         %os: *out[512] = splat %out
         %op: *out[512] = add_ptr %os, %i
         %whole: i32[512] = splat %both
-        store %op, %whole
-        return
-    }";
-    let kernel = support::kernel(text);
+        store %op, %whole",
+    );
     for (num_warps, barriers) in [(1, 0), (4, 2), (32, 2)] {
         let options = Options { num_warps, ..Options::default() };
         let compiled = compile(&kernel, &Target::sm_90a(), &options).expect("it compiles");
@@ -137,30 +146,19 @@ fn truth_values_of_a_tile_are_counted_by_a_barrier() {
 /// A combination of truth values that is no vote: the first of them.
 #[test]
 fn the_first_of_truth_values_is_no_vote() {
-    let text = "kernel first \"first.rs\" unsafe bound {
-        param %x x: ptr i32 {div = 16}
-        param %out out: ptr_mut i32 {div = 16}
-        %i: i32[512] = arange {lo = 0, hi = 512}
-        %xs: *x[512] = splat %x
-        %xp: *x[512] = add_ptr %xs, %i
-        %a: i32[512] = load %xp
-        %zero: i32 = const 0
-        %one: i32 = const 1
-        %zeros: i32[512] = splat %zero
-        %is: bool[512] = cmp.gt %a, %zeros
-        %first: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
+    let kernel = truths(
+        "%first: bool = reduce %is {axis = 0} (%p: bool, %q: bool) {
           %m: bool = and %p, %q
           %same: bool = or %p, %m
           yield %same
         }
         %found: i32 = select %first, %one, %zero
-        store %out, %found
-        return
-    }";
+        store %out, %found",
+    );
     for first in [0, 1] {
         let values: Vec<i32> = (0..512).map(|i| if i == 0 { first } else { 1 - first }).collect();
         let given = Given { buffers: &[values.into(), vec![-1i32].into()], tensors: &[], scalars: &[] };
-        agrees_in_warps(&[1, 4, 8], &support::kernel(text), &given, 1, Agreement::Exact);
+        agrees_in_warps(&[1, 4, 8], &kernel, &given, 1, Agreement::Exact);
     }
 }
 

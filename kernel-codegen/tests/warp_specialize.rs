@@ -24,6 +24,8 @@ struct Matmul {
     epilogue: &'static str,
     /// The factor that is multiplied, from the block `%x`.
     factor: &'static str,
+    /// Whether sums are halved before the next product where any of them is larger than 20.
+    rescaled: bool,
 }
 
 const BLOCKS: &str = "desc_store %c, %sum, %i, %j";
@@ -54,8 +56,16 @@ const POINTERS: &str = "%ri: i32[128] = arange {lo = 0, hi = 128}
     %pp: *p[128, 64] = add_ptr %pb, %cb
     store %pp, %sum, %mask";
 
-const PLAIN: Matmul =
-    Matmul { m: 128, n: 64, k: 32, transposed: false, persistent: true, epilogue: BLOCKS, factor: "%x" };
+const PLAIN: Matmul = Matmul {
+    m: 128,
+    n: 64,
+    k: 32,
+    transposed: false,
+    persistent: true,
+    epilogue: BLOCKS,
+    factor: "%x",
+    rescaled: false,
+};
 
 impl Matmul {
     fn text(&self) -> String {
@@ -70,6 +80,27 @@ impl Matmul {
             "%x" => String::new(),
             _ => format!("%x2: f16[{m}, {k}] = add %x, %x"),
         };
+        let (rescaled, sums) = match self.rescaled {
+            false => (String::new(), "%acc"),
+            true => (
+                format!(
+                    "%far: bool[{m}, {n}] = cmp.gt %acc, %most
+      %flat: bool[{flat}] = reshape %far {{shape = [{flat}]}}
+      %any: bool = reduce %flat {{axis = 0}} (%one_is: bool, %other_is: bool) {{
+        %either: bool = or %one_is, %other_is
+        yield %either
+      }}
+      %less: f32[{m}, {n}] = if %any {{
+        %halved: f32[{m}, {n}] = mul %acc, %half
+        yield %halved
+      }} else {{
+        yield %acc
+      }}",
+                    flat = m * n
+                ),
+                "%less",
+            ),
+        };
         let body = format!(
             "%row: i32 = div %tile, %columns
     %column: i32 = rem %tile, %columns
@@ -77,12 +108,17 @@ impl Matmul {
     %j: i32 = mul %column, %bn
     %nothing: f32 = const 0.0
     %zeros: f32[{m}, {n}] = splat %nothing
+    %twenty: f32 = const 20.0
+    %most: f32[{m}, {n}] = splat %twenty
+    %a_half: f32 = const 0.5
+    %half: f32[{m}, {n}] = splat %a_half
     %sum: f32[{m}, {n}] = for %zero, %k, %bk, %zeros {{warp_specialize = true}} (%t: i32, %acc: f32[{m}, {n}]) {{
       %x: f16[{m}, {k}] = desc_load %a, %i, %t
       %y: f16[{b_block}] = desc_load %b, {b_at}
       {turned}
       {doubled}
-      %d: f32[{m}, {n}] = dot {factor}, %w, %acc {{precision = tf32}}
+      {rescaled}
+      %d: f32[{m}, {n}] = dot {factor}, %w, {sums} {{precision = tf32}}
       yield %d
     }}
     {epilogue}"
@@ -179,6 +215,7 @@ fn divided_kernels_compute_the_same() {
         Matmul { epilogue: REDUCED, ..PLAIN },
         Matmul { epilogue: POINTERS, ..PLAIN },
         Matmul { factor: "%x2", ..PLAIN },
+        Matmul { rescaled: true, ..PLAIN },
         Matmul { persistent: false, ..PLAIN },
         Matmul { persistent: false, epilogue: POINTERS, transposed: true, ..PLAIN },
     ];

@@ -11,7 +11,7 @@
 //! the result holds the same bits: a combination that is not known to be commutative gets its operands in the same
 //! order in both lanes of an exchange.
 
-use kernel_core::ir::{BinaryOp, ElementwiseOp, Func, Op, Operation, RegionId};
+use kernel_core::ir::{BinaryOp, Func, Operation, RegionId};
 use kernel_core::layout::{ReductionPlan, SelectLevel, reduction};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -19,7 +19,7 @@ use kernel_llvm::inkwell::values::IntValue;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
-use crate::analysis::exchange::{Threads, WarpExchange, vote};
+use crate::analysis::exchange::{Threads, WarpExchange, combination, vote};
 
 /// One value per operand of the reduction.
 pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
@@ -192,15 +192,9 @@ impl<'ctx> Lower<'_, 'ctx> {
 
 /// Whether the region is one commutative operation per operand.
 pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
-    let args = &func.region(region).args;
-    let half = args.len() / 2;
-    let yields = func.yielded(region);
-    yields.iter().enumerate().all(|(index, &value)| {
-        let Some(operation) = func.def_op(value) else { return false };
-        let pair = [args[index], args[half + index]];
-        let operands = operation.operands.as_slice();
-        let Op::Elementwise(ElementwiseOp::Binary { op }) = operation.op else { return false };
-        let commutes = match op {
+    (0..func.yielded(region).len()).all(|operand| {
+        let Some(op) = combination(func, region, operand) else { return false };
+        match op {
             BinaryOp::Add
             | BinaryOp::Mul
             | BinaryOp::Min
@@ -226,7 +220,6 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::CopySign
             | BinaryOp::NextAfter
             | BinaryOp::Math(_) => false,
-        };
-        commutes && (operands == pair || operands == [pair[1], pair[0]])
+        }
     })
 }

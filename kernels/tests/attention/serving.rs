@@ -267,11 +267,28 @@ fn states_merge() {
 
 /// A sequence's tokens are its keys, and their latent parts its values.
 fn check_latent<T: Real>(cx: &Context, page: usize, heads: usize, queries: usize) -> Result<(), Error> {
-    let (rank, width, lengths) = (32, 48, [50, 3, 64]);
-    let most = 64usize.div_ceil(page);
+    check_latent_of::<T>(cx, page, heads, queries, [50, 3, 64], |_| 1.0)
+}
+
+/// With sequences of these lengths, and tokens multiplied by what is said for their place in a sequence.
+fn check_latent_of<T: Real>(
+    cx: &Context,
+    page: usize,
+    heads: usize,
+    queries: usize,
+    lengths: [usize; 3],
+    factor: impl Fn(usize) -> f64,
+) -> Result<(), Error> {
+    let (rank, width) = (32, 48);
+    let most = lengths.into_iter().max().unwrap_or(0).div_ceil(page);
     let pages = lengths.len() * most;
     let mut random = Random::new(page as u64);
-    let (tokens, reals) = random.tensor::<T, 3>(cx, [pages, page, width]);
+    let (_, mut reals) = random.tensor::<T, 3>(cx, [pages, page, width]);
+    // The last page comes first.
+    let place = |at: usize| (pages - 1 - at / (page * width)) % most * page + at / width % page;
+    let elements: Vec<T> = (0..reals.len()).map(|at| T::of(reals[at] * factor(place(at)))).collect();
+    reals = elements.iter().map(|element| element.real()).collect();
+    let tokens = Tensor::upload(cx.device(), &elements, [pages, page, width])?;
     // Backwards.
     let numbers: Vec<i32> = (0..pages as i32).rev().collect();
     let table = Tensor::upload(cx.device(), &numbers, [lengths.len(), most])?;
@@ -310,6 +327,14 @@ fn latent_attention() {
         check_latent::<f16>(cx, 8, 5, 1)?;
         check_latent::<bf16>(cx, 24, 3, 1)?;
         check_latent::<f32>(cx, 16, 3, 2)?;
+        // Scores that grow from block to block, at first by little, later by far more than weights may: what was summed is
+        // multiplied in some blocks and not in others. And scores of which the first are the largest.
+        let lengths = [256, 170, 90];
+        for grows in [|at: usize| 0.5 + at as f64 / 24.0, |at: usize| 12.0 / (1.0 + at as f64 / 16.0)] {
+            check_latent_of::<f16>(cx, 64, 20, 1, lengths, grows)?;
+            check_latent_of::<bf16>(cx, 16, 70, 1, lengths, grows)?;
+            check_latent_of::<f32>(cx, 32, 3, 1, lengths, grows)?;
+        }
         let q = Tensor::<f16, 4>::zeros(cx.device(), [1, 1, 1, 48])?;
         let (tokens, table) = (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);
         let lengths = Tensor::zeros(cx.device(), [1])?;

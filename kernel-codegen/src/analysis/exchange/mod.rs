@@ -34,7 +34,7 @@ use crate::error::CodegenError;
 use kernel_core::target::{GROUP_WARPS, Target};
 
 pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
-pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order, vote};
+pub(crate) use reduce::{WarpExchange, combination, row_major_shared, shared_in_order, vote};
 pub(crate) use scan::{Holders, holders, slots_of};
 
 pub(crate) use tiles::{Counters, KeyWords, sort_plan, tile_bytes, tile_exchange};

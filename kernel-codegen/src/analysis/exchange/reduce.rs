@@ -1,6 +1,6 @@
 //! How the partial results of a reduction's warps get to all of them.
 
-use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, Operation};
+use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, Operation, RegionId};
 use kernel_core::layout::{
     LayoutDim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, shared_access,
 };
@@ -20,13 +20,17 @@ pub(crate) fn vote(func: &Func, reduction: &Operation) -> Option<BinaryOp> {
         return None;
     };
     let of_all = func.ty(tile).dtype() == Some(DType::Bool) && func.layout(result).is_none();
-    let &[combined] = func.yielded(region) else { return None };
-    let args = func.region(region).args.as_slice();
-    let combination = func.def_op(combined).filter(|_| of_all)?;
-    let operands = combination.operands.as_slice();
-    let of_both = operands == args || operands.iter().rev().eq(args);
-    match combination.op {
-        Op::Elementwise(ElementwiseOp::Binary { op: op @ (BinaryOp::Or | BinaryOp::And) }) if of_both => Some(op),
+    combination(func, region, 0).filter(|op| of_all && matches!(op, BinaryOp::Or | BinaryOp::And))
+}
+
+/// The one operation by which a region combines the two elements of an operand, in either order, if that is all that it does.
+pub(crate) fn combination(func: &Func, region: RegionId, operand: usize) -> Option<BinaryOp> {
+    let args = &func.region(region).args;
+    let pair = [*args.get(operand)?, *args.get(args.len() / 2 + operand)?];
+    let operation = func.def_op(*func.yielded(region).get(operand)?)?;
+    let operands = operation.operands.as_slice();
+    match operation.op {
+        Op::Elementwise(ElementwiseOp::Binary { op }) if operands == pair || operands == [pair[1], pair[0]] => Some(op),
         _ => None,
     }
 }
