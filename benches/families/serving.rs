@@ -127,8 +127,10 @@ fn paged<K: Element>(stage: &mut Stage, page: usize) -> Result<(), Failure> {
         };
         let mut out = out.lock();
         let mut lse = Tensor::<f32, 3>::zeros(cx.device(), [sequences, heads, 1])?;
-        let to = TensorViewMut::new(out.view()?, shape)?;
-        Ok(attention::paged_decode_into(cx, tensor(&q, shape)?, &cache, &Attention::default(), to, &mut lse)?)
+        let (q, to) = (tensor(&q, shape)?, TensorViewMut::new(out.view()?, shape)?);
+        let mut workspace = Tensor::empty(cx.device(), [attention::paged_decode_workspace(cx, q, &cache)?])?;
+        let options = Attention::default();
+        Ok(attention::paged_decode_into(cx, q, &cache, &options, &mut workspace, to, &mut lse)?)
     })
     .tried(f16::ELEMENT, &[D, GROUP, sizes.tokens], &{
         // Those of 64 rows pad the heads of a group, and take blocks by tensor copies where a page has whole ones.
@@ -194,7 +196,8 @@ pub fn mla_decode(stage: &mut Stage) -> Result<(), Failure> {
         let mut lse = Tensor::<f32, 3>::zeros(cx.device(), [sequences, heads, 1])?;
         let to = TensorViewMut::new(out.view()?, [sequences, heads, 1, RANK])?;
         let (q, options) = (tensor(&q, [sequences, heads, 1, width])?, Attention::default().scale(scale));
-        Ok(attention::mla_decode_into(cx, q, &cache, &options, to, &mut lse)?)
+        let mut workspace = Tensor::empty(cx.device(), [attention::mla_decode_workspace(cx, q, &cache)?])?;
+        Ok(attention::mla_decode_into(cx, q, &cache, &options, &mut workspace, to, &mut lse)?)
     })
     .tried(f16::ELEMENT, &[RANK, heads, sizes.tokens], &{
         let tried = [(64, 32, 2, 8, 3), (64, 64, 1, 8, 2), (64, 64, 2, 8, 2), (64, 64, 4, 8, 2), (64, 64, 1, 8, 1)];

@@ -5,8 +5,8 @@ use super::heads_first;
 use crate::prelude::*;
 use crate::tensor::given;
 use crate::{Element, call_with};
-use tilewright_kernels::Tensor as Scratch;
 use tilewright_kernels::attention::{self, Attention};
+use tilewright_kernels::{Context, Tensor as Scratch, TensorView, TensorViewMut};
 
 /// Keys and values in pages, of sequences that grow.
 ///
@@ -70,7 +70,9 @@ pub fn decode(
         let lengths = lengths.map(|lengths| lengths.indices::<1>()).transpose()?;
         dispatch!(q => T in [f16, bf16, f32, f64] {
             let (cx, out, mut lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, sums(q)?);
-            attention::decode_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, lengths, &options, out, &mut lse)
+            let (q, k, v) = (q.view::<T, 4>()?, k.view()?, v.view()?);
+            let mut room = Scratch::empty(cx.device(), [attention::decode_workspace(cx, q, k, v)?])?;
+            attention::decode_into(cx, q, k, v, lengths, &options, &mut room, out, &mut lse)
         })
     })?;
     out.transpose(1, 2)
@@ -93,16 +95,29 @@ pub fn paged_decode(q: &Tensor, cache: &PagedCache<'_>, options: Attention) -> c
     let [out] = call_with("paged_decode", cache.inputs(q, None), outputs, |refs, [out]| {
         let (q, k) = (given(refs[0])?, given(refs[1])?);
         dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (cx, out, mut lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, sums(q)?);
+            let (cx, out, lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, sums(q)?);
             let q = q.view::<T, 4>()?;
             if k.dtype() == F8E4M3::DTYPE {
-                attention::paged_decode_into(cx, q, &pages::<F8E4M3, _>(refs)?, &options, out, &mut lse)
+                decode_pages(cx, q, &pages::<F8E4M3, _>(refs)?, &options, out, lse)
             } else {
-                attention::paged_decode_into(cx, q, &pages::<T, _>(refs)?, &options, out, &mut lse)
+                decode_pages(cx, q, &pages::<T, _>(refs)?, &options, out, lse)
             }
         })
     })?;
     out.transpose(1, 2)
+}
+
+/// Decoding over pages, with room for the results of parts.
+fn decode_pages<T: Float, K: Float>(
+    cx: &Context,
+    q: TensorView<'_, T, 4>,
+    cache: &attention::PagedCache<'_, K>,
+    options: &Attention,
+    out: TensorViewMut<'_, T, 4>,
+    mut lse: Scratch<f32, 3>,
+) -> Result<()> {
+    let mut room = Scratch::empty(cx.device(), [attention::paged_decode_workspace(cx, q, cache)?])?;
+    attention::paged_decode_into(cx, q, cache, options, &mut room, out, &mut lse)
 }
 
 /// Attention of new tokens over a [`PagedCache`] that has their keys already.

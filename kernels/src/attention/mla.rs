@@ -3,7 +3,7 @@
 use super::device::{LOG2_E, Rows, finish};
 use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
-use super::serving::one_part;
+use super::parts::{self, Partial, one_part};
 use super::shape::contiguous_last;
 use crate::config::{Key, config};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -222,7 +222,7 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
 /// The scale is that of heads before the absorption, `1 / sqrt(d)` of their size: it has to be given. Biases are not
 /// supported, masks and the soft cap are those of [`forward`](super::forward).
 ///
-/// It allocates the results, and `4 * parts * sequences * heads * queries * (rank + 1)` bytes for those of parts, in f32.
+/// It allocates the results, and [`mla_decode_into`]'s workspace.
 ///
 /// DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model", 2024.
 ///
@@ -238,22 +238,27 @@ pub fn mla_decode<'a, T: Float>(
 ) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
     let q = q.into();
     let Sizes { sequences, heads, queries, rank, .. } = sizes(&q, cache)?;
+    let mut workspace = Tensor::empty(cx.device(), [mla_decode_workspace(cx, q, cache)?])?;
     let mut out = Tensor::empty(cx.device(), [sequences, heads, queries, rank])?;
     let mut lse = Tensor::empty(cx.device(), [sequences, heads, queries])?;
-    mla_decode_into(cx, q, cache, options, &mut out, &mut lse)?;
+    mla_decode_into(cx, q, cache, options, &mut workspace, &mut out, &mut lse)?;
     Ok((out, lse))
 }
 
-/// [`mla_decode`], into tensors of the shapes of its results.
+/// [`mla_decode`], into tensors of the shapes of its results. It allocates nothing.
+///
+/// `workspace` is without gaps and has as many elements as [`mla_decode_workspace`] says, or more; what it holds does not
+/// matter.
 ///
 /// # Errors
 ///
-/// As [`mla_decode`].
+/// As [`mla_decode`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
 pub fn mla_decode_into<'a, 'b, T: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
     cache: &LatentCache<'_, T>,
     options: &Attention,
+    workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
     lse: impl Into<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
@@ -268,27 +273,56 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     if out.is_empty() {
         return Ok(());
     }
-    let programs = heads.div_ceil(64) * queries * sequences;
-    let key = Key::from(T::ELEMENT).and([Some(programs), Some(sizes.page_size)]);
-    let bytes = (rank + sizes.positions) * size_of::<T>();
-    let config = cx.config(key, &[rank, heads, sizes.keys], || {
-        MlaConfig::rule(cx.device(), bytes, sizes.keys, sizes.page_size, programs)
-    })?;
-    if config.block_k == 0 || !sizes.page_size.is_multiple_of(config.block_k) {
-        return Err(Error::InvalidSetting {
-            name: "block_k of attention_mla".into(),
-            value: config.block_k.to_string().into(),
-            expected: format!("a divisor of the page size, {}", sizes.page_size).into(),
-        });
-    }
+    let config = sizes.config::<T>(cx)?;
+    let partial = Partial::of(workspace.into(), config.parts, [sequences, heads, queries, rank])?;
     let launch = Launch { q, cache, sizes, places, soft_cap: options.soft_cap, config };
-    if config.parts <= 1 {
+    let Some(Partial { mut sums, mut logs }) = partial else {
         return launch.run(cx, one_part(out)?, one_part(lse)?);
+    };
+    launch.run(cx, sums.reborrow(), logs.reborrow())?;
+    merge_into(cx, sums.as_view(), logs.as_view(), out, lse)
+}
+
+/// How many f32 [`mla_decode_into`] needs as its workspace, with the same context and tensors of these shapes: the results of
+/// parts are `parts * sequences * heads * queries * (rank + 1)`, with the parts of the [`MlaConfig`]. One part needs none.
+/// Lengths of sequences do not matter, the room that the table has for them does.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes do not fit, [`Error::InvalidSetting`] and [`Error::Tuning`] of a configuration that does
+/// not.
+pub fn mla_decode_workspace<'a, T: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    cache: &LatentCache<'_, T>,
+) -> Result<usize> {
+    let q = q.into();
+    let sizes = sizes(&q, cache)?;
+    if q.is_empty() {
+        return Ok(0);
     }
-    let mut sums = Tensor::<f32, 5>::empty(cx.device(), [config.parts, sequences, heads, queries, rank])?;
-    let mut logs = Tensor::empty(cx.device(), [config.parts, sequences, heads, queries])?;
-    launch.run(cx, sums.view_mut(), logs.view_mut())?;
-    merge_into(cx, &sums, &logs, out, lse)
+    let Sizes { sequences, heads, queries, rank, .. } = sizes;
+    Ok(parts::workspace(sizes.config::<T>(cx)?.parts, [sequences, heads, queries, rank]))
+}
+
+impl Sizes {
+    /// The configuration for these sizes. It has at least one part.
+    fn config<T: Float>(&self, cx: &Context) -> Result<MlaConfig> {
+        let &Sizes { sequences, heads, queries, rank, positions, page_size, keys } = self;
+        let programs = heads.div_ceil(64) * queries * sequences;
+        let key = Key::from(T::ELEMENT).and([Some(programs), Some(page_size)]);
+        let bytes = (rank + positions) * size_of::<T>();
+        let rule = || MlaConfig::rule(cx.device(), bytes, keys, page_size, programs);
+        let config = cx.config(key, &[rank, heads, keys], rule)?;
+        if config.block_k == 0 || !page_size.is_multiple_of(config.block_k) {
+            return Err(Error::InvalidSetting {
+                name: "block_k of attention_mla".into(),
+                value: config.block_k.to_string().into(),
+                expected: format!("a divisor of the page size, {page_size}").into(),
+            });
+        }
+        Ok(MlaConfig { parts: config.parts.max(1), ..config })
+    }
 }
 
 /// What a launch is given.
@@ -319,7 +353,7 @@ impl<T: Float> Launch<'_, '_, T> {
                 cache.lengths.elements(),
                 out.elements(),
                 lse.elements(),
-                check::size("parts", config.parts.max(1))?,
+                check::size("parts", config.parts)?,
                 check::size("q", sizes.heads)?,
                 check::size("q", sizes.queries)?,
                 check::size("tokens", sizes.keys)?,
@@ -337,7 +371,7 @@ impl<T: Float> Launch<'_, '_, T> {
                 lse_to[1],
                 lse_to[2],
             )
-            .grid((sizes.heads.div_ceil(config.block_heads) * config.parts.max(1), sizes.queries, sizes.sequences))
+            .grid((sizes.heads.div_ceil(config.block_heads) * config.parts, sizes.queries, sizes.sequences))
             .num_warps(config.num_warps as u32)
             .num_stages(config.num_stages as u32)
             .stream(cx.stream())

@@ -45,6 +45,7 @@ mod fp8;
 mod merge;
 mod mla;
 mod options;
+mod parts;
 mod serving;
 mod shape;
 #[cfg(test)]
@@ -56,9 +57,9 @@ pub use backward::{
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use fp8::{Fp8Scales, forward_fp8, forward_fp8_into};
 pub use merge::{merge, merge_into, merge_states};
-pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into};
+pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into, mla_decode_workspace};
 pub use options::Attention;
 pub use serving::{
-    DecodeConfig, PagedCache, PrefillConfig, decode, decode_into, paged_decode, paged_decode_into, paged_prefill,
-    paged_prefill_into,
+    DecodeConfig, PagedCache, PrefillConfig, decode, decode_into, decode_workspace, paged_decode, paged_decode_into,
+    paged_decode_workspace, paged_prefill, paged_prefill_into,
 };

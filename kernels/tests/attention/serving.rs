@@ -1,8 +1,8 @@
 use super::reference::{Case, Inputs, PLAIN, Reals, expected};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::attention::{self, Attention, DecodeConfig, LatentCache, PagedCache};
-use tilewright_kernels::{Context, Table, Tensor};
+use tilewright_kernels::attention::{self, Attention, DecodeConfig, LatentCache, MlaConfig, PagedCache};
+use tilewright_kernels::{Context, Table, Tensor, TensorView, TensorViewMut};
 
 /// What merging may add to an error: a part is scaled by `exp2` of a logarithm, which is kept in f32, and summed in it.
 fn merging(lse: &[f64], v: &[f64]) -> f64 {
@@ -343,6 +343,127 @@ fn latent_attention() {
             message(attention::mla_decode(cx, &q, &cache, &Attention::default())),
             "the scale of attention is set to `nothing`; expected `Attention::scale`, 1 / sqrt(d) of heads before the absorption"
         );
+        Ok(())
+    });
+}
+
+/// The workspace and the results of decoding.
+type Given<'a, T> = (TensorViewMut<'a, f32, 1>, TensorViewMut<'a, T, 4>, TensorViewMut<'a, f32, 3>);
+
+/// Checks that `run` decodes in so many parts as the form that allocates has done, within a workspace of the size that it
+/// `needs`: no other memory, as a capture refuses allocations, and no launch where the workspace does not do.
+fn check_workspace<T: Real>(
+    cx: &Context,
+    parts: usize,
+    needs: usize,
+    (want, want_lse): (Tensor<T, 4>, Tensor<f32, 3>),
+    run: impl Fn(&Context, Given<'_, T>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let [batch, heads, queries, dv] = want.shape();
+    assert_eq!(needs, if parts > 1 { parts * batch * heads * queries * (dv + 1) } else { 0 });
+    let bits =
+        |x: TensorView<'_, T, 4>| Ok::<_, Error>(x.to_vec()?.iter().map(|x| x.real().to_bits()).collect::<Vec<_>>());
+    let lse_bits = |x: &Tensor<f32, 3>| Ok::<_, Error>(x.to_vec()?.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+    let nothing = Tensor::<T, 4>::zeros(cx.device(), want.shape())?;
+    let mut out = Tensor::<T, 4>::zeros(cx.device(), want.shape())?;
+    let mut lse = Tensor::<f32, 3>::zeros(cx.device(), want_lse.shape())?;
+
+    let mut gaps = Tensor::<f32, 2>::zeros(cx.device(), [needs.max(2), 2])?;
+    let refused = run(cx, (gaps.view_mut().select(1, 0)?, out.view_mut(), lse.view_mut()));
+    assert_eq!(message(refused), "`workspace` is not contiguous; give a tensor without gaps");
+    if parts > 1 {
+        let mut small = Tensor::<f32, 1>::zeros(cx.device(), [needs - 1])?;
+        let refused = run(cx, (small.view_mut(), out.view_mut(), lse.view_mut()));
+        let wanted = format!("`workspace` has {} elements; the results of {parts} parts need {needs}", needs - 1);
+        assert_eq!(message(refused), wanted);
+    }
+    assert_eq!(bits(out.view())?, bits(nothing.view())?);
+
+    for more in [0, 5] {
+        let mut workspace = Tensor::upload(cx.device(), &vec![f32::NAN; needs + more], [needs + more])?;
+        let stream = cx.device().new_stream()?;
+        let graph = stream.capture(|stream| {
+            let cx = cx.clone().with_stream(stream);
+            run(&cx, (workspace.view_mut(), out.view_mut(), lse.view_mut()))
+        })?;
+        assert_eq!(graph.len(), if parts > 1 { 2 } else { 1 });
+        graph.replay()?;
+        assert_eq!(bits(out.view())?, bits(want.view())?);
+        assert_eq!(lse_bits(&lse)?, lse_bits(&want_lse)?);
+        assert!(workspace.to_vec()?[needs..].iter().all(|x| x.is_nan()), "what is not needed is not written");
+        out = Tensor::zeros(cx.device(), want.shape())?;
+    }
+    Ok(())
+}
+
+const PARTS: [usize; 2] = [1, 3];
+
+#[test]
+fn decoding_within_a_workspace() {
+    on_every_device(|cx| {
+        let case = Case { queries: 2, heads: 6, kv_heads: 2, keys: 70, dv: 24, causal: true, ..PLAIN };
+        let Inputs { q, k, v, .. } = &Inputs::<f16>::new(cx, &case, 21);
+        let lengths = &Tensor::upload(cx.device(), &[70, 33], [2])?;
+        let options = &case.options();
+        for parts in PARTS {
+            let config = DecodeConfig { block_rows: 16, block_k: 16, parts, num_warps: 4, num_stages: 2 };
+            let cx = &cx.clone().with_config(config);
+            let want = attention::decode(cx, q, k, v, Some(lengths.view()), options)?;
+            let needs = attention::decode_workspace(cx, q, k, v)?;
+            check_workspace(cx, parts, needs, want, |cx, (workspace, out, lse)| {
+                attention::decode_into(cx, q, k, v, Some(lengths.view()), options, workspace, out, lse)
+            })?;
+        }
+        // Without queries there are no parts.
+        let none = q.view().narrow(2, 0..0)?;
+        assert_eq!(attention::decode_workspace(cx, none, k, v)?, 0);
+        assert_eq!(attention::decode(cx, none, k, v, None, options)?.0.shape(), [2, 6, 0, 24]);
+        Ok(())
+    });
+}
+
+#[test]
+fn decoding_over_pages_within_a_workspace() {
+    fn check<K: Float>(cx: &Context, (of, real): Conversions<K>) -> Result<(), Error> {
+        let pages = Pages::new(cx, &LENGTHS, [16, D], of, real)?;
+        let (q, _) = &Random::new(6).tensor::<bf16, 4>(cx, [LENGTHS.len(), 4, 1, D]);
+        let (cache, options) = (&pages.cache(), &Attention::default().causal());
+        for parts in PARTS {
+            let config = DecodeConfig { block_rows: 16, block_k: 16, parts, num_warps: 4, num_stages: 2 };
+            let cx = &cx.clone().with_config(config);
+            let want = attention::paged_decode(cx, q, cache, options)?;
+            let needs = attention::paged_decode_workspace(cx, q, cache)?;
+            check_workspace(cx, parts, needs, want, |cx, (workspace, out, lse)| {
+                attention::paged_decode_into(cx, q, cache, options, workspace, out, lse)
+            })?;
+        }
+        Ok(())
+    }
+    on_every_device(|cx| {
+        check::<bf16>(cx, (bf16::from_f64, bf16::to_f64))?;
+        check::<F8E4M3>(cx, (F8E4M3::from_f64, F8E4M3::to_f64))
+    });
+}
+
+#[test]
+fn latent_attention_within_a_workspace() {
+    on_every_device(|cx| {
+        let mut random = Random::new(22);
+        let (tokens, _) = random.tensor::<f16, 3>(cx, [6, 16, 48]);
+        let (q, _) = &random.tensor::<f16, 4>(cx, [2, 5, 1, 48]);
+        let table = Tensor::upload(cx.device(), &[4, 0, 2, 1, 5, 3], [2, 3])?;
+        let lengths = Tensor::upload(cx.device(), &[48, 20], [2])?;
+        let cache = &LatentCache { tokens: tokens.view(), table: table.view(), lengths: lengths.view(), rank: 32 };
+        let options = &Attention::default().scale(0.25).causal();
+        for parts in PARTS {
+            let config = MlaConfig { block_heads: 64, block_k: 16, parts, num_warps: 8, num_stages: 2 };
+            let cx = &cx.clone().with_config(config);
+            let want = attention::mla_decode(cx, q, cache, options)?;
+            let needs = attention::mla_decode_workspace(cx, q, cache)?;
+            check_workspace(cx, parts, needs, want, |cx, (workspace, out, lse)| {
+                attention::mla_decode_into(cx, q, cache, options, workspace, out, lse)
+            })?;
+        }
         Ok(())
     });
 }

@@ -167,6 +167,13 @@ impl<'a, K: DType> Keys<'a, K> {
         Ok(Some((described(self.k, self.k_strides, self.d)?, described(self.v, self.v_strides, self.dv)?)))
     }
 
+    /// The heads of queries `[sequences, heads, queries, d]` that share one of keys.
+    pub(super) fn group_of<T: DType>(&self, q: &TensorView<'_, T, 4>) -> Result<usize> {
+        let [_, heads, queries, _] = q.shape();
+        check::shape("q", q.shape(), [self.sequences, heads, queries, self.d])?;
+        self.group(heads)
+    }
+
     /// The heads of queries that share one of keys.
     pub(super) fn group(&self, heads: usize) -> Result<usize> {
         if heads == 0 {

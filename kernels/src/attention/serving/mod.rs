@@ -5,6 +5,7 @@ mod keys;
 
 use super::merge::merge_into;
 use super::options::{Attention, FAR, Places};
+use super::parts::{self, Partial, one_part};
 use super::shape::{contiguous_last, tile_dim};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -211,15 +212,6 @@ fn launch<T: Float, K: Float, O: Float>(
 /// The results of [`decode`].
 type Decoded<T> = Result<(Tensor<T, 4>, Tensor<f32, 3>)>;
 
-/// `x` as the only one of several parts: `S` is `R + 1`.
-pub(super) fn one_part<T: DType, const R: usize, const S: usize>(
-    x: TensorViewMut<'_, T, R>,
-) -> Result<TensorViewMut<'_, T, S>> {
-    const { assert!(S == R + 1, "a part is a dimension") }
-    let shape = x.shape();
-    x.reshape(std::array::from_fn(|at| if at == 0 { 1 } else { shape[at - 1] }))
-}
-
 fn decode_keys<T: Float, K: Float>(
     cx: &Context,
     q: &TensorView<'_, T, 4>,
@@ -227,12 +219,42 @@ fn decode_keys<T: Float, K: Float>(
     options: &Attention,
 ) -> Decoded<T> {
     let [batch, heads, most, _] = q.shape();
-    check::shape("q", q.shape(), [keys.sequences, heads, most, keys.d])?;
-    keys.group(heads)?;
+    let mut workspace = Tensor::empty(cx.device(), [decode_keys_workspace(cx, q, keys)?])?;
     let mut out = Tensor::empty(cx.device(), [batch, heads, most, keys.dv])?;
     let mut lse = Tensor::empty(cx.device(), [batch, heads, most])?;
-    decode_keys_into(cx, q, keys, options, out.view_mut(), lse.view_mut())?;
+    decode_keys_into(cx, q, keys, options, workspace.view_mut(), out.view_mut(), lse.view_mut())?;
     Ok((out, lse))
+}
+
+fn decode_keys_workspace<T: Float, K: Float>(
+    cx: &Context,
+    q: &TensorView<'_, T, 4>,
+    keys: &Keys<'_, K>,
+) -> Result<usize> {
+    let [batch, heads, most, _] = q.shape();
+    let group = keys.group_of(q)?;
+    if q.is_empty() {
+        return Ok(0);
+    }
+    Ok(parts::workspace(decode_config(cx, q, keys, group)?.parts, [batch, heads, most, keys.dv]))
+}
+
+/// The configuration for queries of which `group` heads share one of keys. It has at least one part.
+fn decode_config<T: Float, K: Float>(
+    cx: &Context,
+    q: &TensorView<'_, T, 4>,
+    keys: &Keys<'_, K>,
+    group: usize,
+) -> Result<DecodeConfig> {
+    let ([batch, _, most, d], dv) = (q.shape(), keys.dv);
+    let (rows, programs) = (most * group, keys.heads * batch);
+    let key = keys.key(T::ELEMENT, programs);
+    let config = cx.config(key, &[d, rows, keys.most], || {
+        let blocks = rows.div_ceil(rows.next_power_of_two().clamp(16, 64));
+        let by_lanes = K::ELEMENT.size() == 1 && T::ELEMENT.size() == 2 && order_of_lanes(d) == LANES;
+        DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks * programs)
+    })?;
+    Ok(DecodeConfig { parts: config.parts.max(1), ..config })
 }
 
 fn decode_keys_into<T: Float, K: Float>(
@@ -240,47 +262,31 @@ fn decode_keys_into<T: Float, K: Float>(
     q: &TensorView<'_, T, 4>,
     keys: &Keys<'_, K>,
     options: &Attention,
+    workspace: TensorViewMut<'_, f32, 1>,
     out: TensorViewMut<'_, T, 4>,
     lse: TensorViewMut<'_, f32, 3>,
 ) -> Result<()> {
     let ([batch, heads, most, d], dv) = (q.shape(), keys.dv);
-    check::shape("q", q.shape(), [keys.sequences, heads, most, keys.d])?;
+    let group = keys.group_of(q)?;
     check::shape("out", out.shape(), [batch, heads, most, dv])?;
     check::shape("lse", lse.shape(), [batch, heads, most])?;
     contiguous_last("q", q)?;
     contiguous_last("out", &out.as_view())?;
     contiguous_last("lse", &lse.as_view())?;
-    let group = keys.group(heads)?;
     Places::of(options, d)?;
     if out.is_empty() {
         return Ok(());
     }
-    let rows = most * group;
-    let programs = keys.heads * batch;
-    let key = keys.key(T::ELEMENT, programs);
-    let config = cx.config(key, &[d, rows, keys.most], || {
-        let blocks = rows.div_ceil(rows.next_power_of_two().clamp(16, 64));
-        let by_lanes = K::ELEMENT.size() == 1 && T::ELEMENT.size() == 2 && order_of_lanes(d) == LANES;
-        DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks * programs)
-    })?;
     let [sequence, head, row, _] = q.strides().map(|stride| stride as i64);
     let queries = Queries { q: q.elements(), strides: [sequence, head, row], starts: None, heads, most };
-    let DecodeConfig { block_rows, block_k, parts, num_warps, num_stages } = config;
-    let blocks = Blocks {
-        rows: block_rows,
-        keys: block_k,
-        parts: parts.max(1),
-        num_warps,
-        num_stages,
-        fed_from: fed_from(cx.device()),
-    };
-    if blocks.parts == 1 {
+    let DecodeConfig { block_rows, block_k, parts, num_warps, num_stages } = decode_config(cx, q, keys, group)?;
+    let fed_from = fed_from(cx.device());
+    let blocks = Blocks { rows: block_rows, keys: block_k, parts, num_warps, num_stages, fed_from };
+    let Some(Partial { mut sums, mut logs }) = Partial::of(workspace, parts, [batch, heads, most, dv])? else {
         return launch(cx, &queries, keys, options, &blocks, one_part(out)?, one_part(lse)?);
-    }
-    let mut sums = Tensor::<f32, 5>::empty(cx.device(), [parts, batch, heads, most, dv])?;
-    let mut logs = Tensor::empty(cx.device(), [parts, batch, heads, most])?;
-    launch(cx, &queries, keys, options, &blocks, sums.view_mut(), logs.view_mut())?;
-    merge_into(cx, &sums, &logs, out, lse)
+    };
+    launch(cx, &queries, keys, options, &blocks, sums.reborrow(), logs.reborrow())?;
+    merge_into(cx, sums.as_view(), logs.as_view(), out, lse)
 }
 
 /// [`forward`](super::forward) for few queries and many keys: the keys of a sequence are divided among programs, whose results
@@ -292,7 +298,7 @@ fn decode_keys_into<T: Float, K: Float>(
 /// `[batch, kv_heads, keys, dv]`. Of each sequence the first `lengths[batch]` keys count, `lengths` being `[batch]`, and all
 /// of them without it. Queries are the last of their sequence: with [`Attention::causal`] the last query sees all keys.
 ///
-/// It allocates the results, and `4 * parts * batch * heads * queries * (dv + 1)` bytes for those of parts, which are f32.
+/// It allocates the results, and [`decode_into`]'s workspace.
 ///
 /// Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023.
 ///
@@ -310,11 +316,13 @@ pub fn decode<'a, T: Float>(
     decode_keys(cx, &q.into(), &Keys::dense(k.into(), v.into(), lengths)?, options)
 }
 
-/// [`decode`], into tensors of the shapes of its results.
+/// [`decode`], into tensors of the shapes of its results. It allocates nothing.
+///
+/// `workspace` is without gaps and has as many elements as [`decode_workspace`] says, or more; what it holds does not matter.
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
+/// As [`decode`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
 #[allow(clippy::too_many_arguments)]
 pub fn decode_into<'a, 'b, T: Float>(
     cx: &Context,
@@ -323,11 +331,27 @@ pub fn decode_into<'a, 'b, T: Float>(
     v: impl Into<TensorView<'a, T, 4>>,
     lengths: Option<TensorView<'a, i32, 1>>,
     options: &Attention,
+    workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
     lse: impl Into<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
     let keys = Keys::dense(k.into(), v.into(), lengths)?;
-    decode_keys_into(cx, &q.into(), &keys, options, out.into(), lse.into())
+    decode_keys_into(cx, &q.into(), &keys, options, workspace.into(), out.into(), lse.into())
+}
+
+/// How many f32 [`decode_into`] needs as its workspace, with the same context and tensors of these shapes: the results of parts
+/// are `parts * batch * heads * queries * (dv + 1)`, with the parts of the [`DecodeConfig`]. One part needs none.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes do not fit, [`Error::Tuning`] of a table's row that does not.
+pub fn decode_workspace<'a, T: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+) -> Result<usize> {
+    decode_keys_workspace(cx, &q.into(), &Keys::dense(k.into(), v.into(), None)?)
 }
 
 /// [`decode`] over a [`PagedCache`]: `q` is `[sequences, heads, queries, d]`, the last queries of sequences whose keys are in
@@ -335,6 +359,8 @@ pub fn decode_into<'a, 'b, T: Float>(
 ///
 /// Pages of a multiple of 64 keys (32 where heads have more than 128 elements, and mostly 128 for keys of 8 bits) are read with
 /// one number for a block.
+///
+/// It allocates the results, and [`paged_decode_into`]'s workspace.
 ///
 /// # Errors
 ///
@@ -348,20 +374,38 @@ pub fn paged_decode<'a, T: Float, K: Float>(
     decode_keys(cx, &q.into(), &Keys::paged(cache)?, options)
 }
 
-/// [`paged_decode`], into tensors of the shapes of its results.
+/// [`paged_decode`], into tensors of the shapes of its results. It allocates nothing.
+///
+/// `workspace` is without gaps and has as many elements as [`paged_decode_workspace`] says, or more; what it holds does not
+/// matter.
 ///
 /// # Errors
 ///
-/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
+/// As [`paged_decode`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
 pub fn paged_decode_into<'a, 'b, T: Float, K: Float>(
     cx: &Context,
     q: impl Into<TensorView<'a, T, 4>>,
     cache: &PagedCache<'_, K>,
     options: &Attention,
+    workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
     lse: impl Into<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
-    decode_keys_into(cx, &q.into(), &Keys::paged(cache)?, options, out.into(), lse.into())
+    decode_keys_into(cx, &q.into(), &Keys::paged(cache)?, options, workspace.into(), out.into(), lse.into())
+}
+
+/// How many f32 [`paged_decode_into`] needs as its workspace: as [`decode_workspace`]. Lengths of sequences do not matter, the
+/// room that the table has for them does.
+///
+/// # Errors
+///
+/// As [`decode_workspace`].
+pub fn paged_decode_workspace<'a, T: Float, K: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    cache: &PagedCache<'_, K>,
+) -> Result<usize> {
+    decode_keys_workspace(cx, &q.into(), &Keys::paged(cache)?)
 }
 
 /// Attention of new tokens over a [`PagedCache`] that has their keys already.
