@@ -277,7 +277,7 @@ mod tests {
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "promises pointers assertions nonzero_trip bounds no_wrap unsigned_division descriptors \
                         split_products choose_products clean_up hoist_loads place peel_masked_tail unroll dot_operands indirection warp_specialize software_pipeline \
-                        tensor_copies late_waits membar exchanges turns accumulator_banks residency";
+                        tensor_copies late_waits own_parts membar exchanges turns accumulator_banks residency";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..12].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");

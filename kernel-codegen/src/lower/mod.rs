@@ -391,7 +391,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::TurnBegin => self.warp_turn(operation, Intrinsic::NamedBarrier, 0)?,
             GpuOp::TurnEnd => self.warp_turn(operation, Intrinsic::NamedArrival, 1)?,
             GpuOp::Fence { kind } => self.fence(*kind),
-            GpuOp::Wgmma { .. } => return self.wgmma(operation),
+            GpuOp::Wgmma { part, .. } => return self.wgmma(operation, *part),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
             GpuOp::MbarrierAlloc { .. } => self.mbarrier_alloc(operation),
             GpuOp::MbarrierArrive => self.mbarrier_arrive(operation),

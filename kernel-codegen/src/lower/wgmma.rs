@@ -17,8 +17,12 @@
 use std::collections::BTreeMap;
 
 use kernel_core::edit::walk_region;
-use kernel_core::ir::{BankId, CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, RegionId, ValueId};
-use kernel_core::layout::{LayoutDim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
+use kernel_core::ir::{
+    BankId, CmpOp, CreateOp, Elem, Func, GpuOp, GroupPart, Literal, Op, Operation, RegionId, ValueId,
+};
+use kernel_core::layout::{
+    GroupParts, LayoutDim, LinearForm, WgmmaOperand, group_parts, wgmma_columns, wgmma_operand,
+};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
@@ -93,6 +97,26 @@ impl<'ctx> Adds<'ctx> {
     }
 }
 
+/// Which elements along K the instructions of a product multiply.
+struct Steps {
+    /// How many in a row.
+    depth: u32,
+    /// For each bit of the warp's number, the element with which its warp group begins.
+    starts: Vec<u32>,
+    /// The bits in which the first element of each row differs from that.
+    others: Vec<u32>,
+}
+
+impl Steps {
+    fn of(parts: &GroupParts, part: GroupPart) -> Steps {
+        let others = match part {
+            GroupPart::Whole | GroupPart::Own => vec![0],
+            GroupPart::Others => (1..parts.count()).map(|other| other * parts.extent).collect(),
+        };
+        Steps { depth: parts.extent, starts: parts.starts.clone(), others }
+    }
+}
+
 /// What all instructions of a product have in common.
 struct Instruction<'a, 'ctx> {
     kind: Kind,
@@ -127,7 +151,7 @@ impl Instruction<'_, '_> {
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
-    pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
+    pub(super) fn wgmma(&mut self, operation: &Operation, part: GroupPart) -> Result<()> {
         let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else {
             return Err(self.malformed(operation));
         };
@@ -147,13 +171,25 @@ impl<'ctx> Lower<'_, 'ctx> {
             return refuse(self, "a product by warp groups of these dtypes and layouts");
         };
         let depth = self.view_layout(operation, b)?.out_size(LayoutDim::Axis(0));
-        let right = self.described(operation, b, 1, columns, kind, self.group_form(layout, LayoutDim::Axis(1)))?;
-        let left = if matches!(self.func.ty(a).elem, Elem::Shared(_)) {
-            let group = self.group_form(layout, LayoutDim::Axis(0));
-            Left::Shared(self.described(operation, a, 0, GROUP_ROWS, kind, group)?)
-        } else {
-            Left::Registers(self.products.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
+        let steps = match part {
+            GroupPart::Whole => Some(Steps { depth, starts: Vec::new(), others: vec![0] }),
+            GroupPart::Own | GroupPart::Others => group_parts(layout, depth).map(|parts| Steps::of(&parts, part)),
         };
+        let Some(steps) = steps else {
+            return refuse(self, "a product of parts that warp groups do not have");
+        };
+        let mut parts = Vec::new();
+        for &other in &steps.others {
+            let group = self.group_form(layout, LayoutDim::Axis(1));
+            let right = self.described(operation, b, (1, columns), kind, group, (&steps.starts, other))?;
+            let left = if matches!(self.func.ty(a).elem, Elem::Shared(_)) {
+                let group = self.group_form(layout, LayoutDim::Axis(0));
+                Left::Shared(self.described(operation, a, (0, GROUP_ROWS), kind, group, (&steps.starts, other))?)
+            } else {
+                Left::Registers(self.products.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
+            };
+            parts.push((left, right));
+        }
         let places = register_coordinates(Some(layout));
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
         let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
@@ -167,23 +203,30 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         for origin in places.iter().filter(is_origin) {
             let sums = self.tile_registers(bank, &place_of, origin, columns);
-            let factors = |k| Factors {
-                left: match &left {
-                    Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
-                    Left::Registers(words) => self.left_fragment(words, origin[0], k, kind.k_tile()),
-                },
-                right: self.tile_of(&right, origin[1], k),
-                // What follows the first product of a tile adds to it.
-                adds: if k == 0 { first_adds } else { Adds::Always },
-            };
-            let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
-            self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums);
+            for (index, (left, right)) in parts.iter().enumerate() {
+                let factors = |k| Factors {
+                    left: match left {
+                        Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
+                        Left::Registers(words) => self.left_fragment(words, origin[0], k, kind.k_tile()),
+                    },
+                    right: self.tile_of(right, origin[1], k),
+                    // What follows the first product of a tile adds to it.
+                    adds: if k == 0 && index == 0 { first_adds } else { Adds::Always },
+                };
+                let along_k: Vec<Factors> = (0..steps.depth).step_by(kind.k_tile() as usize).map(factors).collect();
+                self.wgmma_tile(Instruction { kind, columns, left, right }, along_k, &sums);
+            }
         }
-        self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
-        if let Left::Registers(words) = &left
-            && self.products.held_factors.is_held_in_iteration(result)
-        {
-            self.read_factor(a, words);
+        // A product of own parts is in the group of the one that goes on with it.
+        if part != GroupPart::Own {
+            self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
+        }
+        for (left, _) in &parts {
+            if let Left::Registers(words) = left
+                && self.products.held_factors.is_held_in_iteration(result)
+            {
+                self.read_factor(a, words);
+            }
         }
         self.set_in_bank(result);
         Ok(())
@@ -195,15 +238,17 @@ impl<'ctx> Lower<'_, 'ctx> {
         bases.iter().enumerate().map(|(bit, &base)| if bit < 2 { 0 } else { base }).collect()
     }
 
-    /// What the instructions read in a view, of which the tile along M or N (axis `mn_axis`) has `extent` elements.
+    /// What the instructions read in a view, of which the tile along M or N (axis `mn_axis`) has `extent` elements. For each
+    /// bit of the warp's number, `group` has the element along M or N and `starts` the one along K at which the warp group
+    /// begins, of which then the bits of `other` are different.
     fn described(
         &mut self,
         operation: &Operation,
         view: ValueId,
-        mn_axis: u8,
-        extent: u32,
+        (mn_axis, extent): (u8, u32),
         kind: Kind,
         group: Vec<u32>,
+        (starts, other): (&[u32], u32),
     ) -> Result<Described<'ctx>> {
         let layout = self.view_layout(operation, view)?;
         let bits = self.func.ty(view).dt().and_then(|dt| dt.known()).map_or(16, memory_bits);
@@ -211,9 +256,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             let what = "an operand whose layout in shared memory the matrix instruction cannot read";
             return Err(CodegenError::refuse(self.func, operation.span, what));
         };
-        let bases = group.iter().map(|&start| operand.offset(start, 0)).collect();
+        let along_k = |bit: usize| starts.get(bit).copied().unwrap_or(0);
+        let bases = group.iter().enumerate().map(|(bit, &start)| operand.offset(start, along_k(bit))).collect();
         let own = self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, bases)] });
         let ir = &self.ir;
+        let own = if other == 0 { own } else { ir.xor(own, ir.i32(operand.offset(0, other) as i32)) };
         let start = self.shared_address(ir.add(self.view(view), own));
         let start = ir.pointer_to_int(start, ir.int_type(32));
         let mut start = ir.lshr(ir.and(start, ir.i32(0x3_ffff)), ir.i32(ADDRESS_SHIFT));

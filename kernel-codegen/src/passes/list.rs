@@ -15,7 +15,7 @@ use super::pass::{Pass, Unit, broken};
 use super::placed::late_waits::Room;
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
-    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, peel_masked_tail,
+    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, own_parts, peel_masked_tail,
     residency, software_pipeline, tensor_copies, turns, unroll, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
@@ -91,6 +91,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("late_waits", |kernel, unit| {
         Ok(late_waits::run(kernel.func_mut(), Room::Programs(unit.target, unit.options.num_warps))?)
     }),
+    Pass::optional("own_parts", |kernel, _| Ok(own_parts::run(kernel.func_mut())?)),
     Pass::needed("membar", |kernel, _| {
         membar::run(kernel.func_mut())?;
         Ok(())

@@ -4,7 +4,7 @@
 //! knows which product it will be. A `tma_load` lands when its barrier is waited for; a `tma_store` reads its view at
 //! the wait that covers it, or finds poison if there is none.
 
-use crate::ir::DType;
+use crate::ir::{DType, GroupPart};
 
 use super::desc::Direction;
 use super::executor::{Executor, Flow};
@@ -17,6 +17,14 @@ use super::registers::{Holders, Parts, Pc, RegId};
 /// Memory aligned for every element.
 fn words(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
+}
+
+/// Makes all elements of so many bytes zero but those that `stays` names.
+fn leave(tile: &mut [u64], bytes: usize, stays: impl Fn(usize) -> bool) {
+    // SAFETY: words are bytes.
+    let all = unsafe { std::slice::from_raw_parts_mut(tile.as_mut_ptr().cast::<u8>(), 8 * tile.len()) };
+    let others = all.chunks_exact_mut(bytes).enumerate().filter(|(at, _)| !stays(*at));
+    others.for_each(|(_, element)| element.fill(0));
 }
 
 impl Executor<'_> {
@@ -62,7 +70,8 @@ impl Executor<'_> {
         let id = self.gpu.landed.next;
         let flights = self.gpu.flights();
         let group = flights.product_groups;
-        flights.product_groups += 1;
+        // A product of own parts is in the group of the one that goes on with it.
+        flights.product_groups += u64::from(wgmma.part != GroupPart::Own);
         flights.products.push(Pending { id, group, wgmma: wgmma.clone(), a, b, acc, reads });
         self.poison_tile(wgmma.out);
         self.regs[wgmma.out.index()].flight = id;
@@ -118,17 +127,39 @@ impl Executor<'_> {
             // What is not there, because something else took it, is poison.
             Tile::Flight(id) => self.gpu.landed.results.remove(&id).unwrap_or_else(|| vec![POISON; acc_bytes]),
         };
-        // SAFETY: all have the sizes that the product asks for, aligned to 8 bytes.
-        unsafe {
-            std::ptr::copy_nonoverlapping(acc_data.as_ptr(), acc.as_mut_ptr().cast(), acc_bytes);
-            product.compute(
-                a.as_ptr().cast(),
-                b.as_ptr().cast(),
-                acc.as_ptr().cast(),
-                result.as_mut_ptr().cast(),
-                room.as_mut_ptr().cast(),
-            );
-            std::ptr::copy_nonoverlapping(result.as_ptr().cast(), out.as_mut_ptr(), acc_bytes);
+        // SAFETY: the accumulator has this size.
+        unsafe { std::ptr::copy_nonoverlapping(acc_data.as_ptr(), acc.as_mut_ptr().cast(), acc_bytes) };
+        let mut compute = |a: &[u64], b: &[u64], out: &mut [u8]| {
+            // SAFETY: all have the sizes that the product asks for, aligned to 8 bytes.
+            unsafe {
+                product.compute(
+                    a.as_ptr().cast(),
+                    b.as_ptr().cast(),
+                    acc.as_ptr().cast(),
+                    result.as_mut_ptr().cast(),
+                    room.as_mut_ptr().cast(),
+                );
+                std::ptr::copy_nonoverlapping(result.as_ptr().cast(), out.as_mut_ptr(), acc_bytes);
+            }
+        };
+        match &pending.wgmma.parts {
+            None => compute(&a, &b, &mut out),
+            Some(parts) => {
+                let mut of_group = vec![0; acc_bytes];
+                for group in 0..parts.count() {
+                    let counts = |k: usize| {
+                        (k / parts.extent as usize == group as usize) == (pending.wgmma.part == GroupPart::Own)
+                    };
+                    let (mut a, mut b) = (a.clone(), b.clone());
+                    leave(&mut a, product.a_bytes, |at| counts(at % product.k));
+                    leave(&mut b, product.b_bytes, |at| counts(at / product.n));
+                    compute(&a, &b, &mut of_group);
+                    let size = product.acc_bytes;
+                    let elements = out.chunks_exact_mut(size).zip(of_group.chunks_exact(size)).enumerate();
+                    let own = elements.filter(|(at, _)| parts.of_column((at % product.n) as u32) == group);
+                    own.for_each(|(_, (to, from))| to.copy_from_slice(from));
+                }
+            }
         }
         self.gpu.landed.results.insert(pending.id, out);
     }

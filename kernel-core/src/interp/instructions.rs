@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::ir::{CmpOp, CounterKind, DType, HintKind, LayoutId, ParamId};
-use crate::layout::SyncScope;
+use crate::ir::{CmpOp, CounterKind, DType, GroupPart, HintKind, LayoutId, ParamId};
+use crate::layout::{GroupParts, SyncScope};
 
 use super::fault::Access;
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
@@ -234,6 +234,10 @@ pub(super) struct DotScaled {
 #[derive(Clone, Debug)]
 pub(super) struct Wgmma {
     pub product: Product,
+    /// The elements along K that count.
+    pub part: GroupPart,
+    /// Which warp group has which of them, unless all count.
+    pub parts: Option<GroupParts>,
     pub a: RegId,
     /// Whether the first factor is a view.
     pub a_shared: bool,

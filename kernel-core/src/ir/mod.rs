@@ -44,7 +44,7 @@ pub use layouts::LayoutTable;
 pub use level::{Level, Levels};
 pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
-    FenceKind, GroupRole, HintKind, LimitKind, Literal, MAX_STAGES, MemOrder, MemScope, ScaledFactors, StoreMode,
+    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MAX_STAGES, MemOrder, MemScope, ScaledFactors, StoreMode,
     UnaryOp, Unroll,
 };
 pub use ops::{

@@ -371,6 +371,18 @@ name_enum! {
     Neither = "neither";
 }
 
+name_enum! {
+    /// Which elements along K a warp group multiplies, where several have columns of the same rows. Each of them has a part of
+    /// these elements, [`group_parts`](crate::layout::group_parts).
+    GroupPart;
+    /// All of them.
+    Whole = "whole";
+    /// Those of its own part, which its threads hold.
+    Own = "own";
+    /// Those of the other parts.
+    Others = "others";
+}
+
 /// The instruction that computes a matrix product.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DotInstruction {

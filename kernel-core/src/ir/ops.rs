@@ -12,7 +12,7 @@ use super::ids::{ConstId, RegionId, ValueId};
 use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
-    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
+    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
 use super::ptx::InlinePtx;
 use super::shared_range::SharedRange;
@@ -356,10 +356,11 @@ op_group! {
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)];
     /// `(a, b, acc [, adds])`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view,
     /// `b` a view. Where the scalar `adds` is false it is the product alone, whatever `acc` is. The result may only
-    /// be the accumulator of a further one, be carried by a loop, or be waited for.
+    /// be the accumulator of a further one, be carried by a loop, or be waited for. With `part`, each warp group adds only
+    /// what some of the elements along K give for its columns.
     Wgmma = "wgmma" @ PLACED (a: One, b: One, acc: One, adds: Optional) -> One,
         Other, Product, Together, Straight, [Reads(shared), Writes(barriers)]
-        { precision: DotPrecision };
+        { precision: DotPrecision, part: GroupPart };
     /// `(tiles...)`: the same tiles, when at most `pending` groups of `wgmma` are in flight.
     WgmmaWait = "wgmma_wait" @ PLACED (tiles: Many) -> Many,
         Other, Wait, Together, Straight, [Writes(shared), Writes(barriers)]

@@ -6,7 +6,7 @@ use super::ids::ConstId;
 use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
-    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
+    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
 use super::ptx::InlinePtx;
 use super::types::Dt;
@@ -268,7 +268,7 @@ macro_rules! fixed {
 
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll, Option<ConstId>, Option<InlinePtx>, FactorFormat, ScaledFactors,
+    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupPart, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll, Option<ConstId>, Option<InlinePtx>, FactorFormat, ScaledFactors,
 }
 
 /// The type of an operand in a view.

@@ -25,7 +25,7 @@
 //! | how do values get from one layout to another? | [`convert`] |
 //! | how is a shared-memory tile accessed? | [`shared_access`], [`matrix_access`] |
 //! | how does `wgmma` read it? | [`wgmma_operand`] |
-//! | can a matrix instruction take it from registers? | [`is_mma_v2`], [`wgmma_columns`] |
+//! | can a matrix instruction take it from registers? | [`is_mma_v2`], [`wgmma_columns`], [`is_wgmma_left`] |
 //! | is an instruction's tile a factor of the layout? | [`LinearLayout::divide_left`] |
 //! | what does a reduction combine? | [`reduction`] |
 //! | what does sorting compare? | [`sort()`] |
@@ -94,7 +94,7 @@ pub use nvidia::{
     MmaVersion, Operand, SwizzleWidth, dot_operand, mma_v2_accumulator, nvmma_shared, swizzled_shared,
     wgmma_accumulator,
 };
-pub use product::{is_mma_v2, wgmma_columns};
+pub use product::{GroupParts, group_parts, is_mma_v2, is_wgmma_left, wgmma_columns};
 pub use query::{BroadcastRemoved, Vectors};
 pub use reduce::{ReductionPlan, reduction};
 pub use shuffle::{Exchange, SelectLevel, ShuffleKind, ShufflePlan};

@@ -48,3 +48,57 @@ pub fn wgmma_columns(acc: &LinearLayout) -> Option<u32> {
     let between = columns.iter().copied().filter(|&base| base > 0).min().unwrap_or(u32::MAX);
     (lanes && group).then_some(acc.out_size(n).min(between).min(MAX_COLUMNS)).filter(|&columns| columns >= 8)
 }
+
+/// How the elements along K of a product by `wgmma` are dealt over the warp groups that have columns of the same rows: each
+/// has a part of them, one behind the other in the order of the groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupParts {
+    /// The elements of a part.
+    pub extent: u32,
+    /// For each bit of a warp's number, the element at which its part begins.
+    pub starts: Vec<u32>,
+    /// For each bit of a part's number, the bit of a column that its group has.
+    pub columns: Vec<u32>,
+}
+
+impl GroupParts {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        1 << self.columns.len()
+    }
+
+    /// The part of the warp group that has a column.
+    pub fn of_column(&self, column: u32) -> u32 {
+        self.columns.iter().enumerate().map(|(bit, &base)| u32::from(column & base != 0) << bit).sum()
+    }
+}
+
+/// The parts of `k` elements along K for an accumulator in this layout; `None` if it is not one of `wgmma`, or if no two warp
+/// groups have columns of the same rows, or if there are not as many elements.
+pub fn group_parts(acc: &LinearLayout, k: u32) -> Option<GroupParts> {
+    wgmma_columns(acc)?;
+    let bases = acc.bases_along(LayoutDim::Warp, LayoutDim::Axis(1));
+    let columns: Vec<u32> = bases.iter().copied().filter(|&base| base != 0).collect();
+    let extent = k.checked_shr(columns.len() as u32).filter(|&extent| extent > 0 && !columns.is_empty())?;
+    let mut next = extent;
+    let start = |&base: &u32| {
+        let start = if base == 0 { 0 } else { next };
+        next <<= u32::from(base != 0);
+        start
+    };
+    let starts = bases.iter().map(start).collect();
+    Some(GroupParts { extent, starts, columns })
+}
+
+/// Whether a factor of rows `[M, K]` lies in the registers of the warp groups that multiply it for an accumulator, where a
+/// thread has `k_width` consecutive elements along K in a word: whole, or each group's part, if there are any.
+pub fn is_wgmma_left(a: &LinearLayout, acc: &LinearLayout, k_width: u32, parts: Option<&GroupParts>) -> bool {
+    let (rows, along) = (LayoutDim::Axis(0), LayoutDim::Axis(1));
+    let same_rows = [LayoutDim::Lane, LayoutDim::Warp].iter().all(|&dim| a.bases_along(dim, rows) == acc.bases_along(dim, rows));
+    let warps = a.bases_along(LayoutDim::Warp, along);
+    let own = match parts {
+        None => warps.iter().all(|&base| base == 0),
+        Some(parts) => warps == parts.starts,
+    };
+    same_rows && own && a.bases_along(LayoutDim::Lane, along) == [k_width, 2 * k_width, 0, 0, 0]
+}

@@ -11,7 +11,7 @@ use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, CounterKind, Dim, DotInstruction, DotPrecision, Dt,
-    EvictionPolicy, FactorFormat, FenceKind, Func, GroupRole, HintKind, InlinePtx, LimitKind, Literal, MemOrder,
+    EvictionPolicy, FactorFormat, FenceKind, Func, GroupPart, GroupRole, HintKind, InlinePtx, LimitKind, Literal, MemOrder,
     MemScope, ScaledFactors, StoreMode, Ty, UnaryOp, Unroll,
 };
 use crate::math::FloatIntFn;
@@ -512,5 +512,6 @@ name_attrs! {
     MemOrder;
     MemScope;
     FenceKind;
+    GroupPart = Whole;
     GroupRole;
 }

@@ -4,7 +4,7 @@
 //! further product, be carried by a loop or yielded by a branch, and be waited for, and only one of these.
 
 use super::Errors;
-use crate::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use crate::ir::{ControlOp, Func, GpuOp, GroupPart, Op, OpId, RegionId, ValueId};
 
 pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
     let flying = tiles_in_flight(func);
@@ -85,9 +85,11 @@ impl Flight<'_> {
                 self.begun = before;
             }
             // Nothing but products puts tiles in flight, and nothing but waits and control flow hands them on (see `uses`).
-            if let Op::Gpu(GpuOp::Wgmma { .. }) = &operation.op {
-                self.begun += 1;
-                operation.results.iter().for_each(|&result| self.mark(result, 0, self.begun));
+            if let Op::Gpu(GpuOp::Wgmma { part, .. }) = &operation.op {
+                // A product of own parts is in the group of the one that goes on with it.
+                let group = self.begun + 1;
+                self.begun = if *part == GroupPart::Own { self.begun } else { group };
+                operation.results.iter().for_each(|&result| self.mark(result, 0, group));
             } else if let Op::Gpu(GpuOp::WgmmaWait { pending }) = &operation.op {
                 let over = |age: &u32| *age < u32::from(*pending);
                 let ages: Vec<Option<u32>> =

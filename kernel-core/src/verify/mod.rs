@@ -35,7 +35,8 @@
 //! - L9 (placed): the layout of a view has the shape of the view's innermost dimensions.
 //! - L10: a placed product says which instruction computes it, a generic one does not. The instruction has a form for
 //!   the product's dtypes, precision and sizes. In a placed kernel accumulator and result have one layout; what
-//!   `mma` reads, and the accumulator of `wgmma`, lie in threads as the instruction wants them.
+//!   `mma` reads, and the accumulator of `wgmma`, lie in threads as the instruction wants them. A
+//!   `wgmma` of own parts, which warp groups hold, stands in front of the one of the others, and both are one group.
 //! - L11: only placed kernels say where their shared memory is, and for how many programs there shall be room, which is
 //!   one at least. Places have bytes; allocations have one, with no exchange in it, and besides them operations that pass
 //!   values between threads have some.

@@ -1,8 +1,10 @@
 //! The rule L10. Types and levels are known to hold.
 
 use super::Errors;
-use crate::ir::{DType, DotInstruction, DotOp, DotPrecision, Func, Level, Op, Operation, RegionId, ValueId};
-use crate::layout::{LinearLayout, is_mma_v2, wgmma_columns};
+use crate::ir::{
+    DType, DotInstruction, DotOp, DotPrecision, Elem, Func, GpuOp, GroupPart, Level, Op, Operation, RegionId, ValueId,
+};
+use crate::layout::{LinearLayout, group_parts, is_mma_v2, is_wgmma_left, wgmma_columns};
 
 /// Bytes of a word of a factor, of which an instruction takes eight along K.
 const WORD_BYTES: u32 = 4;
@@ -18,6 +20,11 @@ pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
 fn region<'f>(func: &'f Func, id: RegionId, errors: &mut Errors<'f>) {
     for (_, operation) in func.region_ops(id) {
         operation.regions.iter().for_each(|&inner| region(func, inner, errors));
+        if let Op::Gpu(GpuOp::Wgmma { part: part @ (GroupPart::Own | GroupPart::Others), .. }) = operation.op
+            && let Err(message) = of_part(func, id, operation, part)
+        {
+            errors.push(operation.span, format!("`{}`: {message}", operation.op.name()));
+        }
         let Op::Dot(DotOp::Dot { precision, by }) = operation.op else { continue };
         let broken = match (func.level, by) {
             (Level::Generic, Some(_)) => Err("the instruction of a generic product cannot be chosen".to_string()),
@@ -60,6 +67,48 @@ fn chosen(
         }
     }
     if func.level == Level::Placed { lies(func, instruction, [a, b, acc, operation.results[0]], width) } else { Ok(()) }
+}
+
+/// Whether a product of some elements along K is one that warp groups can compute, and whether both of its halves are there:
+/// the one of own parts, in registers, and right behind it in the same group that of the others, in shared memory.
+fn of_part(func: &Func, region: RegionId, operation: &Operation, part: GroupPart) -> Result<(), String> {
+    let &[a, b, acc, ..] = operation.operands.as_slice() else { return Ok(()) };
+    let products: Vec<&Operation> = func.region_ops(region).map(|(_, operation)| operation).collect();
+    let is_asynchronous =
+        |other: &&&Operation| matches!(other.op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
+    let of = |other: &Operation, wanted: GroupPart| {
+        matches!(other.op, Op::Gpu(GpuOp::Wgmma { part, .. }) if part == wanted) && other.operands.get(1) == Some(&b)
+    };
+    let at = products.iter().position(|other| other.results == operation.results).unwrap_or(0);
+    let result = operation.results.first();
+    let whole = match part {
+        GroupPart::Whole => true,
+        GroupPart::Own => products[at + 1..]
+            .iter()
+            .find(is_asynchronous)
+            .is_some_and(|next| of(next, GroupPart::Others) && next.operands.get(2) == result),
+        GroupPart::Others => products[..at]
+            .iter()
+            .rfind(is_asynchronous)
+            .is_some_and(|last| of(last, GroupPart::Own) && last.results.first() == Some(&acc)),
+    };
+    if !whole {
+        return Err("the products of own parts and of the others go together".to_string());
+    }
+    let k = func.ty(a).dims().and_then(|dims| dims.last().copied()).and_then(|k| u32::try_from(k).ok()).unwrap_or(0);
+    let (Some(layout), Some(dtype)) = (func.layout(acc), func.ty(a).dtype()) else { return Ok(()) };
+    let width = (WORD_BYTES / dtype.bytes()).max(1);
+    let Some(parts) = group_parts(layout, k).filter(|parts| parts.extent >= K_WORDS * width) else {
+        return Err("no two warp groups have parts of the elements along K".to_string());
+    };
+    let in_registers = func.layout(a).filter(|_| !matches!(func.ty(a).elem, Elem::Shared(_)));
+    match (part, in_registers) {
+        (GroupPart::Others, Some(_)) => Err("what other groups hold is not in shared memory".to_string()),
+        (GroupPart::Own, held) if !held.is_some_and(|held| is_wgmma_left(held, layout, width, Some(&parts))) => {
+            Err("warp groups do not hold their own parts".to_string())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether an instruction multiplies factors of a dtype, in a precision, into sums of another.

@@ -152,10 +152,13 @@ fn caches_of_eight_bits_are_multiplied_by_the_threads_that_read_them() {
 
 #[test]
 fn latent_attention_is_fed_and_spills_nothing() {
-    for (cap, block_k) in [(false, 64), (true, 64), (false, 32), (false, 16)] {
-        let compiled = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 }.request::<f16, f32>(cap);
-        let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
-        let Some(code) = code(&format!("latent, {block_k} keys, cap {cap}"), compiled, "sm_90a") else { return };
+    for (cap, block_k, parts) in [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)] {
+        let consts = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 };
+        // Results of parts are f32.
+        let request = if parts { consts.request::<f16, f32>(cap) } else { consts.request::<f16, f16>(cap) };
+        let compiled = request.num_warps(8).num_stages(2).compile(Target::sm_90a());
+        let name = format!("latent, {block_k} keys, cap {cap}, parts {parts}");
+        let Some(code) = code(&name, compiled, "sm_90a") else { return };
         code.assert_clean("latent");
         code.assert_fed("latent");
         // Blocks without a far larger score take one vote, in which nothing passes between threads, and no sums are multiplied.

@@ -177,6 +177,16 @@ impl<const R: usize> Layout<R> {
                 stride *= shape[axis];
             }
         }
+        // A dimension of one element has the stride of the one around it, as in a tensor without gaps, so that it is a multiple
+        // of what that is a multiple of: kernels are compiled for it.
+        for axis in (0..S).rev().filter(|&axis| shape[axis] == 1) {
+            let around = (0..axis).rev().find(|&outer| shape[outer] != 1);
+            strides[axis] = match around {
+                Some(outer) => strides[outer],
+                None if axis + 1 == S => 1,
+                None => strides[axis + 1].saturating_mul(shape[axis + 1]),
+            };
+        }
         Some(Layout { shape, strides })
     }
 }
@@ -204,6 +214,18 @@ mod tests {
         assert!(padded.reshaped([5, 5]).is_err());
         assert_eq!(Layout::packed([2, 3, 4]).reshaped([24]).unwrap().strides, [1]);
         assert_eq!(Layout::packed([1]).reshaped([]).unwrap().shape, [0usize; 0]);
+    }
+
+    #[test]
+    fn dimensions_of_one_element_have_strides_of_others() {
+        let packed = Layout::packed([2, 3, 1, 8]);
+        assert_eq!(packed.reshaped([1, 2, 3, 1, 8]).unwrap(), Layout::packed([1, 2, 3, 1, 8]));
+        assert_eq!(packed.reshaped([6, 1, 1, 8, 1]).unwrap(), Layout::packed([6, 1, 1, 8, 1]));
+        let padded = Layout { shape: [4, 6], strides: [8, 1] };
+        assert_eq!(padded.reshaped([1, 4, 1, 6]).unwrap().strides, [32, 8, 8, 1]);
+        // Whatever the stride of such a dimension was.
+        let odd = Layout { shape: [4, 1, 8], strides: [8, 1, 1] };
+        assert_eq!(odd.reshaped([1, 4, 1, 8]).unwrap(), Layout::packed([1, 4, 1, 8]));
     }
 
     #[test]

@@ -34,6 +34,7 @@ const WITHOUT_RESULT: &[&str] = &[
     "DEPBAR",
     "DSETP",
     "ELECT",
+    "ENDCOLLECTIVE",
     "ERRBAR",
     "EXIT",
     "FCHK",

@@ -37,11 +37,12 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Result as Edit, Structure, ops_in_order};
 use kernel_core::ir::{
-    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, MemoryOp, Op, OpId, RegionId,
+    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, GroupPart, MemoryOp, Op, OpId, RegionId,
     ShapeOp, ValueId, view,
 };
 use kernel_core::layout::{
-    Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared, shared_access,
+    Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, is_wgmma_left, matrix_access, nvmma_shared,
+    shared_access,
 };
 
 use crate::dot::GROUP_ROWS;
@@ -160,7 +161,7 @@ impl Dots<'_> {
         for ((index, _), view) in here.iter().zip(store(&mut cursor, &stored)?) {
             operands[*index] = view;
         }
-        let product = cursor.like(GpuOp::Wgmma { precision }, &operands, acc)?;
+        let product = cursor.like(GpuOp::Wgmma { precision, part: GroupPart::Whole }, &operands, acc)?;
         // The product's own operation becomes the wait, so that its result keeps its users.
         cursor.turn(id, GpuOp::WgmmaWait { pending: 0 }, &[product])?;
         Ok(Some(()))
@@ -265,13 +266,7 @@ impl Dots<'_> {
     fn is_left_operand(&self, a: ValueId, acc: ValueId) -> bool {
         let (Some(left), Some(sum)) = (self.func.layout(a), self.func.layout(acc)) else { return false };
         let Some(width) = self.dtype(a).map(|dtype| 4 / dtype.bytes().clamp(1, 4)) else { return false };
-        let (rows, along) = (LayoutDim::Axis(0), LayoutDim::Axis(1));
-        let same_rows = [LayoutDim::Lane, LayoutDim::Warp]
-            .into_iter()
-            .all(|dim| left.bases_along(dim, rows) == sum.bases_along(dim, rows));
-        same_rows
-            && left.bases_along(LayoutDim::Lane, along) == [width, 2 * width, 0, 0, 0]
-            && left.bases_along(LayoutDim::Warp, along).iter().all(|&base| base == 0)
+        is_wgmma_left(left, sum, width, None)
     }
 
     /// How a factor of `wgmma` lies in shared memory, of which an instruction reads so many rows or columns.

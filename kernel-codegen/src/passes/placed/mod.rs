@@ -9,6 +9,7 @@ pub(crate) mod dot_operands;
 pub(crate) mod exchanges;
 pub(crate) mod late_waits;
 pub(crate) mod membar;
+pub(crate) mod own_parts;
 pub(crate) mod peel_masked_tail;
 pub(crate) mod residency;
 pub(crate) mod software_pipeline;

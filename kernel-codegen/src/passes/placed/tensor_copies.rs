@@ -30,17 +30,20 @@
 //! Barriers of threads are put between them by [`super::membar`]. In a loop the wait is for the store of the last
 //! iteration, before shared memory is written again, so that the copy runs beside what the next iteration does first.
 //!
-//! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once.
+//! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once, also if it loses leading
+//! dimensions of one element on the way, or if its dimensions are put in another order ([`super::axes`]). The copy begins
+//! where the block is loaded, and ends where it was stored: of several blocks all are on their way at once.
 
 use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
     AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
-    ParamKind, RegionId, Span, StoreMode, ValueId, view,
+    ParamKind, RegionId, ShapeOp, Span, StoreMode, ValueId, view,
 };
 use kernel_core::layout::LinearLayout;
 
+use super::axes::Axes;
 use super::carry::{self, EnclosingRegion};
 use crate::boxes::{box_layout, boxes_of};
 use kernel_core::backend::nvidia::TensorCopies;
@@ -234,6 +237,21 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
     pass.finish()
 }
 
+/// Where a block goes that nothing reads but the store of it.
+struct Direct {
+    store: OpId,
+    /// What it stores to, and what allocates that.
+    view: ValueId,
+    alloc: OpId,
+    /// What names the block's elements anew on the way.
+    moves: Vec<OpId>,
+    axes: Axes,
+    /// The layouts of the block in shared memory as it is, and without one leading dimension more each.
+    layouts: Vec<LinearLayout>,
+    /// Whether the copy begins where the block is loaded: it is waited for where it was stored.
+    early: bool,
+}
+
 struct Copies<'f> {
     func: &'f mut Func,
     /// What the kernel begins with.
@@ -249,16 +267,21 @@ impl Copies<'_> {
         let region = carry::innermost(self.func, around);
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
         let direct = self.only_store(result, region);
+        if let Some(direct) = direct.as_ref().filter(|direct| direct.early) {
+            splice(self.func, Place::Instead(region, direct.alloc), Vec::new());
+            splice(self.func, Place::Before(region, id), vec![direct.alloc]);
+        }
         let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let mut ops = Vec::new();
-        if loops && in_warp_group(self.func, around) {
-            // What the iteration before has loaded from there, by threads that `membar` does not see to.
+        let early = direct.as_ref().is_some_and(|direct| direct.early);
+        if (loops || early) && in_warp_group(self.func, around) {
+            // What the iteration before, or a loop before, has read there, by threads that `membar` does not see to.
             let mut cursor = self.cursor(&mut ops, span);
             cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
             cursor.effect(GpuOp::Barrier, &[])?;
         }
-        let view = match (direct, self.boxes(result)) {
-            (Some((_, view)), _) => view,
+        let view = match (&direct, self.boxes(result)) {
+            (Some(direct), _) => self.place(direct, result, region, span)?,
             (None, Some(boxes)) => allocate(&mut self.cursor(&mut ops, span), result, &boxes)?,
             (None, None) => return Ok(()),
         };
@@ -272,13 +295,21 @@ impl Copies<'_> {
         let mut operands = vec![tensor, view, barrier, zero];
         operands.extend_from_slice(coordinates);
         cursor.effect(GpuOp::TmaLoad, &operands)?;
-        cursor.effect(GpuOp::MbarrierWait, &[barrier, zero, phase])?;
+        let mut ends = Vec::new();
+        self.cursor(&mut ends, span).effect(GpuOp::MbarrierWait, &[barrier, zero, phase])?;
         match direct {
-            Some((store, _)) => {
+            Some(Direct { store, moves, early, .. }) => {
+                let begins = if early { std::mem::take(&mut ops) } else { Vec::new() };
+                ops.extend(ends);
                 splice(self.func, Place::Instead(region, store), ops);
-                splice(self.func, Place::Instead(region, id), Vec::new());
+                splice(self.func, Place::Instead(region, id), begins);
+                for moved in moves {
+                    splice(self.func, Place::Instead(region, moved), Vec::new());
+                }
             }
             None => {
+                ops.extend(ends);
+                let mut cursor = self.cursor(&mut ops, span);
                 // The operation itself becomes the load from shared memory, so that its result stays.
                 cursor.turn(id, GpuOp::SharedLoad, &[view])?;
                 splice(self.func, Place::Instead(region, id), ops);
@@ -328,17 +359,72 @@ impl Copies<'_> {
         Ok(())
     }
 
-    /// The `shared_store` that is the only use of a block, behind it in its own region, with its view, if that is made
-    /// of boxes.
-    fn only_store(&self, block: ValueId, region: RegionId) -> Option<(OpId, ValueId)> {
-        let user = Uses::new(self.func).only(block)?;
-        let operation = self.func.op(user);
-        let Op::Gpu(GpuOp::SharedStore) = operation.op else { return None };
-        let &[view, _] = operation.operands.as_slice() else { return None };
-        let layout = self.func.layout(view)?;
-        let here = self.func.region(region).ops.contains(&user);
-        let whole = layout.tile_shape().len() == self.func.ty(view).rank();
-        (here && whole && boxes_of(layout, self.bits(block)).is_some()).then_some((user, view))
+    /// The `shared_store` that is the only use of a block, behind it in its own region, if what it stores to is made of boxes.
+    fn only_store(&self, block: ValueId, region: RegionId) -> Option<Direct> {
+        let uses = Uses::new(self.func);
+        let here = |id: OpId| self.func.region(region).ops.contains(&id);
+        let (mut value, mut axes, mut moves) = (block, Axes::all(self.func.ty(block).rank()), Vec::new());
+        let store = loop {
+            let user = uses.only(value).filter(|&id| here(id))?;
+            let operation = self.func.op(user);
+            if let Op::Gpu(GpuOp::SharedStore) = operation.op {
+                break user;
+            }
+            axes = axes.after(self.func, operation)?;
+            value = operation.results[0];
+            moves.push(user);
+        };
+        let view = self.func.op(store).operands[0];
+        let held = self.func.layout(view).filter(|held| held.tile_shape().len() == self.func.ty(view).rank())?;
+        let layouts = axes.layouts(held)?;
+        boxes_of(layouts.first()?, self.bits(block))?;
+        let alloc = self.func.defining_op(view)?;
+        let whole = here(alloc) && matches!(self.func.op(alloc).op, Op::Gpu(GpuOp::SharedAlloc { .. }));
+        let as_it_is = axes.dropped() == 0 && axes.order().is_none();
+        let early = whole && self.stands_by(region, self.func.defining_op(block)?, store);
+        (whole || as_it_is).then_some(Direct { store, view, alloc, moves, axes, layouts, early })
+    }
+
+    /// Whether nothing between two operations of a region wants shared memory for a while, as an exchange of threads or a loop
+    /// does.
+    fn stands_by(&self, region: RegionId, load: OpId, store: OpId) -> bool {
+        let ops = &self.func.region(region).ops;
+        let at = |id: OpId| ops.iter().position(|&other| other == id);
+        let Some(between) = at(load).zip(at(store)).and_then(|(from, to)| ops.get(from + 1..to)) else { return false };
+        between.iter().all(|&id| {
+            let operation = self.func.op(id);
+            let exchanges = operation.op == Op::Shape(ShapeOp::ConvertLayout) || matches!(operation.op, Op::Tile(_));
+            operation.regions.is_empty() && !exchanges
+        })
+    }
+
+    /// The shared memory that a block is copied to at once. If its dimensions are not those of the block, it is allocated in
+    /// those, and its readers get a view of it.
+    fn place(&mut self, direct: &Direct, block: ValueId, region: RegionId, span: Span) -> Result<ValueId> {
+        let Direct { view, alloc, axes, layouts, .. } = direct;
+        let [outer, narrower @ ..] = layouts.as_slice() else { return Ok(*view) };
+        let mut steps: Vec<(GpuOp, &LinearLayout)> =
+            narrower.iter().map(|layout| (GpuOp::SharedIndex, layout)).collect();
+        let own = self.func.layout(*view).cloned();
+        if let (Some(perm), Some(own)) = (axes.order(), &own) {
+            steps.push((GpuOp::SharedPermute { perm }, own));
+        }
+        let Some(dtype) = self.func.ty(block).dt() else { return Ok(*view) };
+        let Some((last, before)) = steps.split_last() else { return Ok(*view) };
+        let mut ops = Vec::new();
+        let mut cursor = self.cursor(&mut ops, span);
+        let whole = allocate(&mut cursor, block, &Boxed { layout: outer.clone(), dtype })?;
+        let zero = cursor.i32(0)?;
+        let operands = |op: &GpuOp, of: ValueId| if *op == GpuOp::SharedIndex { vec![of, zero] } else { vec![of] };
+        let mut inner = whole;
+        for (op, layout) in before {
+            let layout = cursor.func.intern(layout);
+            inner = cursor.placed(op.clone(), &operands(op, inner), Some(layout))?;
+        }
+        // The allocation itself becomes the view, so that its readers stay.
+        cursor.turn(*alloc, last.0.clone(), &operands(&last.0, inner))?;
+        splice(self.func, Place::Instead(region, *alloc), ops);
+        Ok(whole)
     }
 
     /// Makes the loops and conditions around a place carry a phase that changes with every visit; returns the phase

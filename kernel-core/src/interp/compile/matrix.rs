@@ -1,8 +1,10 @@
 //! Matrix products, blocks of tensors, and their asynchronous forms.
 
 use crate::ir::{
-    AtomicOp, DType, DescOp, DotOp, DotPrecision, FactorFormat, Operation, ParamId, ScaledFactors, StoreMode, ValueId,
+    AtomicOp, DType, DescOp, DotOp, DotPrecision, FactorFormat, GroupPart, Operation, ParamId, ScaledFactors, StoreMode, ValueId,
 };
+
+use crate::layout::group_parts;
 
 use super::super::instructions::{Block, BlockAccess, Dot, DotScaled, Inst, Rows, Wgmma};
 use super::super::lanes::Fn2;
@@ -149,14 +151,24 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    pub(super) fn wgmma(&mut self, precision: DotPrecision, operation: &Operation) -> Result<()> {
+    pub(super) fn wgmma(&mut self, precision: DotPrecision, part: GroupPart, operation: &Operation) -> Result<()> {
         let product = self.product(precision, operation)?;
+        let parts = match part {
+            GroupPart::Whole => None,
+            GroupPart::Own | GroupPart::Others => {
+                let layout = self.func.layout(operation.operands[2]);
+                let Some(parts) = layout.and_then(|acc| group_parts(acc, product.k as u32)) else {
+                    return unsupported("warp groups have no parts of a product", self.span);
+                };
+                Some(parts)
+            }
+        };
         let a_shared = matches!(self.func.ty(operation.operands[0]).elem, crate::ir::Elem::Shared(_));
         let (a, b) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
         let acc = self.operand(operation, 2)?;
         let adds = self.optional(operation, 3)?;
         let out = self.result(operation)?;
-        self.emit(Inst::Wgmma(Box::new(Wgmma { product, a, a_shared, b, acc, adds, out })));
+        self.emit(Inst::Wgmma(Box::new(Wgmma { product, part, parts, a, a_shared, b, acc, adds, out })));
         Ok(())
     }
 

@@ -389,7 +389,7 @@ impl Compiler<'_> {
                 let phase = self.operand(operation, 2)?;
                 self.emit(Inst::MbarrierWait { barrier, slot, phase });
             }
-            GpuOp::Wgmma { precision } => self.wgmma(*precision, operation)?,
+            GpuOp::Wgmma { precision, part } => self.wgmma(*precision, *part, operation)?,
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(*pending, operation)?,
             GpuOp::TmaLoad => self.tma_load(operation)?,
             GpuOp::TmaStore { reduce, parts } => self.tma_store(*reduce, parts, operation)?,

@@ -34,7 +34,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Result, walk, walk_region};
-use kernel_core::ir::{ControlOp, FenceKind, Func, GpuOp, Op, OpId, RegionId, Span};
+use kernel_core::ir::{ControlOp, FenceKind, Func, GpuOp, GroupPart, Op, OpId, RegionId, Span};
 
 use crate::analysis::allocation::Allocation;
 
@@ -206,7 +206,9 @@ impl Membar<'_> {
     /// Everything of the same kind is one group older.
     fn advance(op: &GpuOp, pending: &mut Pending) {
         let older = |access: SharedUse| SharedUse { stage: access.stage.older(op), ..access };
-        if matches!(op, GpuOp::Wgmma { .. } | GpuOp::TmaStore { .. } | GpuOp::AsyncCommit) {
+        // A product of own parts is in the group of the one that goes on with it.
+        let in_next_group = matches!(op, GpuOp::Wgmma { part: GroupPart::Own, .. });
+        if !in_next_group && matches!(op, GpuOp::Wgmma { .. } | GpuOp::TmaStore { .. } | GpuOp::AsyncCommit) {
             *pending = std::mem::take(pending).into_iter().map(older).collect();
         }
     }
