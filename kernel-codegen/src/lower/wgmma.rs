@@ -20,9 +20,7 @@ use kernel_core::edit::walk_region;
 use kernel_core::ir::{
     BankId, CmpOp, CreateOp, Elem, Func, GpuOp, GroupPart, Literal, Op, Operation, RegionId, ValueId,
 };
-use kernel_core::layout::{
-    GroupParts, LayoutDim, LinearForm, WgmmaOperand, group_parts, wgmma_columns, wgmma_operand,
-};
+use kernel_core::layout::{GroupParts, LayoutDim, LinearForm, WgmmaOperand, group_parts, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 

@@ -15,8 +15,8 @@ use super::pass::{Pass, Unit, broken};
 use super::placed::late_waits::Room;
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
-    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, own_parts, peel_masked_tail,
-    residency, software_pipeline, tensor_copies, turns, unroll, warp_specialize,
+    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, own_parts,
+    peel_masked_tail, residency, software_pipeline, tensor_copies, turns, unroll, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;

@@ -44,8 +44,8 @@ pub use layouts::LayoutTable;
 pub use level::{Level, Levels};
 pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
-    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MAX_STAGES, MemOrder, MemScope, ScaledFactors, StoreMode,
-    UnaryOp, Unroll,
+    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MAX_STAGES, MemOrder, MemScope, ScaledFactors,
+    StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,

@@ -6,7 +6,8 @@ use super::ids::ConstId;
 use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
-    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
+    FenceKind, GroupPart, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode,
+    UnaryOp, Unroll,
 };
 use super::ptx::InlinePtx;
 use super::types::Dt;

@@ -94,7 +94,8 @@ pub fn group_parts(acc: &LinearLayout, k: u32) -> Option<GroupParts> {
 /// thread has `k_width` consecutive elements along K in a word: whole, or each group's part, if there are any.
 pub fn is_wgmma_left(a: &LinearLayout, acc: &LinearLayout, k_width: u32, parts: Option<&GroupParts>) -> bool {
     let (rows, along) = (LayoutDim::Axis(0), LayoutDim::Axis(1));
-    let same_rows = [LayoutDim::Lane, LayoutDim::Warp].iter().all(|&dim| a.bases_along(dim, rows) == acc.bases_along(dim, rows));
+    let same_rows =
+        [LayoutDim::Lane, LayoutDim::Warp].iter().all(|&dim| a.bases_along(dim, rows) == acc.bases_along(dim, rows));
     let warps = a.bases_along(LayoutDim::Warp, along);
     let own = match parts {
         None => warps.iter().all(|&base| base == 0),

@@ -11,8 +11,8 @@ use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, CounterKind, Dim, DotInstruction, DotPrecision, Dt,
-    EvictionPolicy, FactorFormat, FenceKind, Func, GroupPart, GroupRole, HintKind, InlinePtx, LimitKind, Literal, MemOrder,
-    MemScope, ScaledFactors, StoreMode, Ty, UnaryOp, Unroll,
+    EvictionPolicy, FactorFormat, FenceKind, Func, GroupPart, GroupRole, HintKind, InlinePtx, LimitKind, Literal,
+    MemOrder, MemScope, ScaledFactors, StoreMode, Ty, UnaryOp, Unroll,
 };
 use crate::math::FloatIntFn;
 

@@ -152,7 +152,9 @@ fn caches_of_eight_bits_are_multiplied_by_the_threads_that_read_them() {
 
 #[test]
 fn latent_attention_is_fed_and_spills_nothing() {
-    for (cap, block_k, parts) in [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)] {
+    for (cap, block_k, parts) in
+        [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)]
+    {
         let consts = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 };
         // Results of parts are f32.
         let request = if parts { consts.request::<f16, f32>(cap) } else { consts.request::<f16, f16>(cap) };

@@ -199,6 +199,59 @@ fn blocks_that_are_read_in_two_orders() {
     });
 }
 
+/// Where warp groups have columns of the same rows, each holds a part of the left factor of the second product, with which it
+/// begins: two groups, four, and two times two.
+#[test]
+fn parts_of_factors_that_warp_groups_hold() {
+    check(|device| {
+        run_two_orders!(device, [64, 64, 64, 8] [128, 64, 32, 8] [128, 64, 128, 8] [128, 64, 64, 16] [128, 128, 64, 16]);
+        Ok(())
+    });
+}
+
+/// `out = sum of (q[rows] * k) * k` over blocks of rows, of which `k` is the same for all.
+#[kernel]
+fn by_one_block<const D: usize, const M: usize, const N: usize>(q: Ptr<f16>, k: Ptr<f16>, out: PtrMut<f32>, len: i32) {
+    let (row, column) = (arange(0, M), arange(0, D));
+    let block = load(k + arange(0, N)[(.., None)] * D + column);
+    let mut acc = zeros::<f32>([M, D]);
+    for start in (0..len).step_by(M) {
+        let x = load(q + (start + row)[(.., None)] * D + column);
+        let s = dot(x, block.trans());
+        acc = dot(s as f16, block, acc = acc);
+    }
+    store(out + row[(.., None)] * D + column, acc);
+}
+
+macro_rules! run_by_one_block {
+    ($device:expr, $([$D:literal, $M:literal, $N:literal, $warps:literal])*) => {$({
+        let Numbers { q, k, .. } = Numbers::new($D);
+        let upload = |values: &[i32]| $device.upload(&values.iter().map(|&x| f16::from_f32(x as f32)).collect::<Vec<f16>>());
+        let mut out = $device.zeros::<f32>($M * $D)?;
+        let (x, y) = (upload(&q)?, upload(&k)?);
+        let call = by_one_block::<$D, $M, $N>(&x, &y, &mut out, ROWS as i32);
+        call.grid(1).num_warps($warps).num_stages(2).launch($device)?;
+        let at = |values: &[i32], row: usize, column: usize| values[row * $D + column];
+        let score = |row: usize, key: usize| (0..$D).map(|d| at(&q, row, d) * at(&k, key, d)).sum::<i32>();
+        for row in 0..$M {
+            let scores: Vec<i32> = (0..$N).map(|key| (row..ROWS).step_by($M).map(|row| score(row, key)).sum()).collect();
+            for column in 0..$D {
+                let wanted: i32 = scores.iter().enumerate().map(|(key, score)| score * at(&k, key, column)).sum();
+                let found = out.to_vec()?[row * $D + column];
+                assert!(found == wanted as f32, "{row}, {column}: {found}, not {wanted}, {} warps on {}", $warps, $device);
+            }
+        }
+    })*};
+}
+
+#[test]
+fn parts_of_factors_with_one_block_from_memory() {
+    check(|device| {
+        run_by_one_block!(device, [64, 64, 64, 8] [128, 64, 32, 8] [64, 64, 64, 16]);
+        Ok(())
+    });
+}
+
 macro_rules! run {
     ($device:expr, [$D:literal, $M:literal, $N:literal, $warps:literal, $stages:literal], $($kernel:ident)*) => {$({
         let numbers = Numbers::new($D);

@@ -37,8 +37,8 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Result as Edit, Structure, ops_in_order};
 use kernel_core::ir::{
-    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, GroupPart, MemoryOp, Op, OpId, RegionId,
-    ShapeOp, ValueId, view,
+    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, GroupPart, MemoryOp, Op, OpId,
+    RegionId, ShapeOp, ValueId, view,
 };
 use kernel_core::layout::{
     Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, is_wgmma_left, matrix_access, nvmma_shared,

@@ -114,7 +114,8 @@ fn divided(
         return None;
     }
     // Nothing is in flight.
-    let is_asynchronous = |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
+    let is_asynchronous =
+        |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
     let last = ops[..from].iter().rfind(is_asynchronous)?;
     let settled = func.op(*last).op == Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
     settled.then_some(Divided { product, store, tile })

@@ -1,7 +1,8 @@
 //! Matrix products, blocks of tensors, and their asynchronous forms.
 
 use crate::ir::{
-    AtomicOp, DType, DescOp, DotOp, DotPrecision, FactorFormat, GroupPart, Operation, ParamId, ScaledFactors, StoreMode, ValueId,
+    AtomicOp, DType, DescOp, DotOp, DotPrecision, FactorFormat, GroupPart, Operation, ParamId, ScaledFactors,
+    StoreMode, ValueId,
 };
 
 use crate::layout::group_parts;
