@@ -107,8 +107,8 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
     }
 
     /// Few rows are multiplied where words are unpacked. In AWQ's words a thread has all columns of a word, and a warp 8 times as many:
-    /// 256 for 4 warps. Words of rows are taken for as many columns where that leaves no multiprocessor without a tile: then
-    /// 57,344 columns of 8192 rows take 0.102 ms on an H100, and 0.115 ms with 128 columns.
+    /// 256 for 4 warps. Words of rows are taken for as many columns if there are 16 rows at most: what is computed for a step
+    /// beside the weights is shared by twice as many.
     fn adjusted(&self, config: QuantisedConfig, device: &Device) -> QuantisedConfig {
         if !unpacks_in_threads(&config) {
             return config;
@@ -119,14 +119,16 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
             Packing::Awq => {
                 QuantisedConfig { bn: 256, bk: 128, num_stages: if fills || config.bm > 16 { 3 } else { 4 }, ..config }
             }
-            Packing::Gptq if config.bm <= 16 && fills => QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config },
+            Packing::Gptq if config.bm <= 16 => {
+                QuantisedConfig { bn: 256, bk: 128, num_stages: if fills { 3 } else { 4 }, ..config }
+            }
             Packing::Gptq => QuantisedConfig { bk: 128, num_stages: 4, ..config },
         }
     }
 
     fn programs(&self, config: &QuantisedConfig) -> usize {
-        // Programs of AWQ have all columns of their words.
-        if unpacks_in_threads(config) && self.packing == Packing::Awq { 1 } else { 2 }
+        // One of 256 columns, or two of 128.
+        if unpacks_in_threads(config) && config.bn == 256 { 1 } else { 2 }
     }
 
     fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()> {
@@ -134,27 +136,28 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
         let group = if self.group >= self.shape[0] { i32::MAX as usize } else { self.group };
         let few = unpacks_in_threads(&config);
         let awq = self.packing == Packing::Awq;
-        let call =
-            Int4ProductConsts { BM: config.bm, BN: config.bn, BK: config.bk, TALL, AWQ: awq, GROUP: group, FEW: few }
-                .call(
-                    x,
-                    self.words.elements(),
-                    self.scales.elements(),
-                    MaybeView::from(self.zeros.map(|zeros| zeros.elements())),
-                    out,
-                    m,
-                    n,
-                    k,
-                    splits,
-                    n / 8,
-                    launch.x_row,
-                    launch.out_row,
-                    launch.out_part,
-                )
-                .grid(launch.programs())
-                .num_warps(config.num_warps as u32)
-                .num_stages(config.num_stages as u32)
-                .stream(launch.cx.stream());
+        // Where scales multiply sums, only a wish has them fetched ahead with the factors.
+        let (bm, bn, bk, ahead) = (config.bm, config.bn, config.bk, config.num_stages);
+        let call = Int4ProductConsts { BM: bm, BN: bn, BK: bk, TALL, AWQ: awq, GROUP: group, FEW: few, AHEAD: ahead }
+            .call(
+                x,
+                self.words.elements(),
+                self.scales.elements(),
+                MaybeView::from(self.zeros.map(|zeros| zeros.elements())),
+                out,
+                m,
+                n,
+                k,
+                splits,
+                n / 8,
+                launch.x_row,
+                launch.out_row,
+                launch.out_part,
+            )
+            .grid(launch.programs())
+            .num_warps(config.num_warps as u32)
+            .num_stages(config.num_stages as u32)
+            .stream(launch.cx.stream());
         // What adds up the sums of several programs begins while these end.
         if config.splits > 1 {
             call.dependent_launch().launch(launch.cx.device())

@@ -11,8 +11,9 @@ use tilewright::prelude::*;
 ///
 /// With `FEW` rows the time is that of reading the weights, and each instruction counts. Then the order of the sums and that
 /// of the columns are those in which a thread unpacks what it multiplies: a factor of `mma.sync` has pairs of rows in its
-/// words, and a thread has one column in 8. So it reads whole words, and vectors of them. Otherwise factors go to shared memory
-/// for warp groups, in pairs of neighbouring columns.
+/// words, and a thread has one column in 8. So it reads whole words, and vectors of them. Differences to zeros are multiplied,
+/// which are exact, and scales multiply the sums of a step: there are eight times as many weights as sums. Otherwise factors go
+/// to shared memory for warp groups, in pairs of neighbouring columns.
 #[kernel]
 pub(super) fn int4_product<
     F: Float,
@@ -24,6 +25,7 @@ pub(super) fn int4_product<
     const AWQ: bool,
     const GROUP: usize,
     const FEW: bool,
+    const AHEAD: usize,
 >(
     x: Ptr<F>,
     words: Ptr<i32>,
@@ -49,6 +51,7 @@ pub(super) fn int4_product<
     let share = cdiv(cdiv(k, BK), splits);
     let in_word = column / 8 + arange(0, BN / 8);
     let mut acc = zeros::<f32>([BM, BN]);
+    #[stages(AHEAD)]
     for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
         let along = step * BK + arange(0, BK);
         let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
@@ -62,23 +65,24 @@ pub(super) fn int4_product<
         } else {
             full([BN], 8)
         };
-        let (left, right) = if AWQ {
+        if AWQ {
             let word =
                 load(words + along[(.., None)] * eights + in_word, mask = (along < k)[(.., None)] & (in_word < eights));
-            (
-                left,
-                if FEW { awq_few::<F, BK, BN>(word, zero, scale) } else { awq_pairs::<F, BK, BN>(word, zero, scale) },
-            )
+            if FEW {
+                acc += dot(left, awq_few::<F, BK, BN>(word, zero)) * in_order::<F, BN, 8>(scale) as f32;
+            } else {
+                acc = dot(left, awq_pairs::<F, BK, BN>(word, zero, scale), acc = acc);
+            }
         } else {
             let down = step * (BK / 8) + arange(0, BK / 8);
             let word = load(words + down[(.., None)] * n + j, mask = (down < k / 8)[(.., None)] & (j < n));
             if FEW {
-                (gptq_order::<F, BM, BK>(left), gptq_few::<F, BK, BN>(word, zero, scale))
+                let left = gptq_order::<F, BM, BK>(left);
+                acc += dot(left, gptq_few::<F, BK, BN>(word, zero)) * in_order::<F, BN, 4>(scale) as f32;
             } else {
-                (left, gptq_pairs::<F, BK, BN>(word, zero, scale))
+                acc = dot(left, gptq_pairs::<F, BK, BN>(word, zero, scale), acc = acc);
             }
-        };
-        acc = dot(left, right, acc = acc);
+        }
     }
     // Columns were in the order in which a thread has all of a word, or 4 neighbours.
     if FEW && AWQ {
@@ -126,7 +130,6 @@ fn gptq_pairs<F: Float, const BK: usize, const BN: usize>(
 fn awq_few<F: Float, const BK: usize, const BN: usize>(
     word: Tile<i32, { [BK, BN / 8] }>,
     zero: Tile<i32, { [BN] }>,
-    scale: Tile<F, { [BN] }>,
 ) -> Tile<F, { [BK, BN] }> {
     static_assert!(BK % 2 == 0);
     static_assert!(BN % 8 == 0);
@@ -136,9 +139,8 @@ fn awq_few<F: Float, const BK: usize, const BN: usize>(
     let high = ((even >> 16) & 0xffff) | (odd & -65_536);
     let halves = reshape(join(low, high), [BK / 2, BN / 4]);
     // Column 8 g + 4 m + 2 h + f is number 2 m + h of half f.
-    let scale = reshape(permute(reshape(scale, [BN / 8, 2, 2, 2]), [0, 3, 1, 2]), [BN / 4, 2, 2]);
     let zero = reshape(permute(reshape(zero, [BN / 8, 2, 2, 2]), [0, 3, 1, 2]), [BN / 4, 2, 2]);
-    let number = int4_halves::<F, { BK / 2 }, { BN / 4 }>(halves, zero, scale);
+    let number = int4_halves::<F, { BK / 2 }, { BN / 4 }>(halves, zero);
     let number = permute(reshape(number, [BK / 2, BN / 8, 2, 2, 2, 2]), [0, 5, 3, 4, 2, 1]);
     reshape(number, [BK, BN])
 }
@@ -149,16 +151,22 @@ fn awq_few<F: Float, const BK: usize, const BN: usize>(
 fn gptq_few<F: Float, const BK: usize, const BN: usize>(
     word: Tile<i32, { [BK / 8, BN] }>,
     zero: Tile<i32, { [BN] }>,
-    scale: Tile<F, { [BN] }>,
 ) -> Tile<F, { [BK, BN] }> {
     static_assert!(BK % 32 == 0);
     static_assert!(BN % 4 == 0);
-    let scale = broadcast_to(scale[(.., None, None)], [BN, 2, 2]);
     let zero = broadcast_to(zero[(.., None, None)], [BN, 2, 2]);
-    let number = int4_halves::<F, { BK / 8 }, BN>(word, zero, scale);
+    let number = int4_halves::<F, { BK / 8 }, BN>(word, zero);
     // From [b, t, g, c, m, h, e] to [b, m, h, t, e, c, g].
     let number = permute(reshape(number, [BK / 32, 4, BN / 4, 4, 2, 2, 2]), [0, 4, 5, 1, 6, 3, 2]);
     reshape(number, [BK, BN])
+}
+
+/// Scales in the order of columns that [`awq_few`] gives with 8 `EACH`, and [`gptq_few`] with 4: column `EACH g + c` is at
+/// `c * (BN / EACH) + g`.
+#[device]
+fn in_order<F: Float, const BN: usize, const EACH: usize>(scale: Tile<F, { [BN] }>) -> Tile<F, { [BN] }> {
+    static_assert!(BN % EACH == 0);
+    reshape(permute(reshape(scale, [BN / EACH, EACH]), [1, 0]), [BN])
 }
 
 /// Rows of `x` in the order in which four threads share 32 products of two rows of 16: thread `t` has the 8 of its word, of which

@@ -49,8 +49,8 @@ pub(super) fn int4_pairs<F: Float, const K: usize, const P: usize, const N: usiz
     }
 }
 
-/// `(number - zero) * scale` of all 4-bit numbers of words, in pairs of one from each half: element `[.., m, h, e]` is at bit
-/// `8 m + 4 h + 16 e`, and has the zero and the scale `[.., m, h]`.
+/// `number - zero` of all 4-bit numbers of words, in pairs of one from each half: element `[.., m, h, e]` is at bit
+/// `8 m + 4 h + 16 e`, and has the zero `[.., m, h]`.
 ///
 /// In f16 numbers of odd places stay where they are, 4 bits higher in the fraction: as `64 + number` their float is a
 /// sixteenth, which is multiplied by as the zero is subtracted, exactly.
@@ -58,7 +58,6 @@ pub(super) fn int4_pairs<F: Float, const K: usize, const P: usize, const N: usiz
 pub(super) fn int4_halves<F: Float, const A: usize, const N: usize>(
     word: Tile<i32, { [A, N] }>,
     zero: Tile<i32, { [N, 2, 2] }>,
-    scale: Tile<F, { [N, 2, 2] }>,
 ) -> Tile<F, { [A, N, 2, 2, 2] }> {
     let byte = word[(.., .., None)] >> (arange(0, 2) * 8);
     let (low, high) = (byte & 0x000f_000f, byte & 0x00f0_00f0);
@@ -82,8 +81,7 @@ pub(super) fn int4_halves<F: Float, const A: usize, const N: usize>(
         let high = join(high >> 4 & 15, high >> 20) - zero_high[(.., .., None)];
         (low as F, high as F)
     };
-    let (scale_low, scale_high) = split(scale);
-    permute(join(low * scale_low[(.., .., None)], high * scale_high[(.., .., None)]), [0, 1, 2, 4, 3])
+    permute(join(low, high), [0, 1, 2, 4, 3])
 }
 
 /// The 16 numbers of NF4 by a tree of comparisons with bits: of 4 bits the third to first choose among halves.
