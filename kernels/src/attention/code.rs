@@ -5,10 +5,11 @@ use super::backward::fused::kernels::AttentionFusedBackwardConsts;
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::fp8::{AttentionFp8Consts, parts};
-use super::mla::AttentionMlaConsts;
+use super::mla::{AttentionMlaAssumed, AttentionMlaConsts};
 use super::serving::kernels::AttentionCachedConsts;
 use super::serving::{DecodeConfig, LANES, order_of_lanes};
 use crate::code::Code;
+use tilewright::launch::AssumedScalar::One;
 use tilewright::launch::{CompiledKernel, Target};
 use tilewright::prelude::*;
 use tilewright_tests::factors::check_listing;
@@ -152,17 +153,24 @@ fn caches_of_eight_bits_are_multiplied_by_the_threads_that_read_them() {
 
 #[test]
 fn latent_attention_is_fed_and_spills_nothing() {
-    for (cap, block_k, parts) in
-        [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)]
-    {
+    // Results of parts are f32. Those of one part come from launches of which it is known, and mostly one query.
+    let one = AttentionMlaAssumed { parts: One, queries: One, lse_head: One, ..Default::default() };
+    let cases = [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)];
+    for (cap, block_k, parts) in cases {
         let consts = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 };
-        // Results of parts are f32.
-        let request = if parts { consts.request::<f16, f32>(cap) } else { consts.request::<f16, f16>(cap) };
+        let request = match parts {
+            true => consts.request::<f16, f32>(cap),
+            false => consts.request::<f16, f16>(cap).assume(one),
+        };
         let compiled = request.num_warps(8).num_stages(2).compile(Target::sm_90a());
         let name = format!("latent, {block_k} keys, cap {cap}, parts {parts}");
         let Some(code) = code(&name, compiled, "sm_90a") else { return };
         code.assert_clean("latent");
         code.assert_fed("latent");
+        // Queries are copied to where the products read them, and results leave by vectors.
+        assert_eq!(code.count(&["LDS", "U16"]), 0, "{}", code.summary());
+        let stored = code.report.lines().find(|line| line.contains("store `out`")).unwrap_or_default();
+        assert!(stored.contains(" x 16 bytes per thread"), "{stored}");
         // Blocks without a far larger score take one vote, in which nothing passes between threads, and no sums are multiplied.
         assert!(code.count(&["BAR.RED"]) > 0, "{}", code.summary());
         // One block is fetched while another is multiplied.

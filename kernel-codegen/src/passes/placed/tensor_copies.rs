@@ -38,8 +38,8 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
-    ParamKind, RegionId, ShapeOp, Span, StoreMode, ValueId, view,
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Elements, FenceKind, Func, GpuOp, Op, OpId, Param,
+    ParamId, ParamKind, RegionId, ShapeOp, Span, StoreMode, ValueId, view,
 };
 use kernel_core::layout::LinearLayout;
 
@@ -391,10 +391,25 @@ impl Copies<'_> {
         let ops = &self.func.region(region).ops;
         let at = |id: OpId| ops.iter().position(|&other| other == id);
         let Some(between) = at(load).zip(at(store)).and_then(|(from, to)| ops.get(from + 1..to)) else { return false };
-        between.iter().all(|&id| {
-            let operation = self.func.op(id);
-            let exchanges = operation.op == Op::Shape(ShapeOp::ConvertLayout) || matches!(operation.op, Op::Tile(_));
-            operation.regions.is_empty() && !exchanges
+        between.iter().all(|&id| match self.func.op(id).op.elements() {
+            Elements::Made | Elements::Each | Elements::Repeated(_) | Elements::Joined => true,
+            Elements::Moved(_) => self.func.op(id).op != Op::Shape(ShapeOp::ConvertLayout),
+            Elements::Yielded => false,
+            Elements::Other => matches!(
+                self.func.op(id).op,
+                Op::Desc(DescOp::DescLoad)
+                    | Op::Gpu(
+                        GpuOp::SharedAlloc { .. }
+                            | GpuOp::SharedIndex
+                            | GpuOp::SharedPermute { .. }
+                            | GpuOp::SharedStore
+                            | GpuOp::Barrier
+                            | GpuOp::Fence { .. }
+                            | GpuOp::MbarrierArrive
+                            | GpuOp::MbarrierWait
+                            | GpuOp::TmaLoad
+                    )
+            ),
         })
     }
 
