@@ -109,10 +109,26 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     fn boxes(&self, operation: &Operation, view: ValueId, parts: &[u8]) -> Result<Boxes> {
-        view_boxes(self.func, view, parts).ok_or_else(|| {
+        let boxes = view_boxes(self.func, view, parts).ok_or_else(|| {
             let what = "a tensor copy of shared memory that is not made of boxes";
             CodegenError::refuse(self.func, operation.span, what)
-        })
+        })?;
+        // One map says how all blocks of a tensor lie.
+        let tensor = operation.operands.first().and_then(|&tensor| self.func.ty(tensor).descriptor());
+        let mut torn = false;
+        walk(self.func, &mut |id| {
+            if let Some((other, found)) = copied(self.func, self.func.op(id)) {
+                let same = found.is_some_and(|found| found.side == boxes.side && found.swizzle == boxes.swizzle);
+                torn |= Some(other) == tensor && !same;
+            }
+        });
+        match torn {
+            false => Ok(boxes),
+            true => {
+                let what = "blocks of one tensor lie in two ways in shared memory";
+                Err(CodegenError::internal(self.func, operation.span, "lowering", what))
+            }
+        }
     }
 
     /// Where the part of the four warps that run the code begins, beside the first.

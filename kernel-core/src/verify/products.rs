@@ -74,8 +74,10 @@ fn chosen(
 fn of_part(func: &Func, region: RegionId, operation: &Operation, part: GroupPart) -> Result<(), String> {
     let &[a, b, acc, ..] = operation.operands.as_slice() else { return Ok(()) };
     let products: Vec<&Operation> = func.region_ops(region).map(|(_, operation)| operation).collect();
-    let is_asynchronous =
-        |other: &&&Operation| matches!(other.op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
+    // What has regions may have others in it.
+    let is_asynchronous = |other: &&&Operation| {
+        matches!(other.op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. })) || !other.regions.is_empty()
+    };
     let of = |other: &Operation, wanted: GroupPart| {
         matches!(other.op, Op::Gpu(GpuOp::Wgmma { part, .. }) if part == wanted) && other.operands.get(1) == Some(&b)
     };

@@ -178,12 +178,13 @@ impl<const R: usize> Layout<R> {
             }
         }
         // A dimension of one element has the stride of the one around it, as in a tensor without gaps, so that it is a multiple
-        // of what that is a multiple of: kernels are compiled for it.
+        // of what that is a multiple of: kernels are compiled for it. The last ones have 1.
+        let last = shape.iter().rposition(|&size| size != 1);
         for axis in (0..S).rev().filter(|&axis| shape[axis] == 1) {
             let around = (0..axis).rev().find(|&outer| shape[outer] != 1);
             strides[axis] = match around {
+                _ if last.is_none_or(|last| axis > last) => 1,
                 Some(outer) => strides[outer],
-                None if axis + 1 == S => 1,
                 None => strides[axis + 1].saturating_mul(shape[axis + 1]),
             };
         }
@@ -223,6 +224,8 @@ mod tests {
         assert_eq!(packed.reshaped([6, 1, 1, 8, 1]).unwrap(), Layout::packed([6, 1, 1, 8, 1]));
         let padded = Layout { shape: [4, 6], strides: [8, 1] };
         assert_eq!(padded.reshaped([1, 4, 1, 6]).unwrap().strides, [32, 8, 8, 1]);
+        let column = Layout { shape: [4, 1], strides: [8, 1] };
+        assert_eq!(column.reshaped([1, 2, 2, 1]).unwrap().strides, [32, 16, 8, 1]);
         // Whatever the stride of such a dimension was.
         let odd = Layout { shape: [4, 1, 8], strides: [8, 1, 1] };
         assert_eq!(odd.reshaped([1, 4, 1, 8]).unwrap(), Layout::packed([1, 4, 1, 8]));

@@ -13,6 +13,9 @@
 //! met. But each group holds a part of the elements along K already, as the instruction reads it from registers. With it, it
 //! can begin at once.
 //!
+//! The barrier in front of the store, which waits for readers of what was there, is left where it is if an exchange of threads
+//! stands before it: it is dropped then (`exchanges`). Else the product goes before it.
+//!
 //! The pass leaves a product alone
 //! - if others are in flight where it would begin: ptxas runs products one after the other if a factor in registers is
 //!   computed while they are (C7513);
@@ -21,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use kernel_core::edit::{Cursor, Result, Uses, walk, walk_region};
-use kernel_core::ir::{Func, GpuOp, GroupPart, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{Func, GpuOp, GroupPart, Op, OpId, RegionId, ShapeOp, ValueId};
 use kernel_core::layout::{group_parts, is_wgmma_left};
 
 use crate::analysis::allocation::root;
@@ -32,8 +35,9 @@ const PASS: &str = "own_parts";
 /// A product to divide.
 struct Divided {
     product: OpId,
-    /// The store of its left factor, and what that stores.
-    store: OpId,
+    /// What that of own parts goes before.
+    before: OpId,
+    /// The left factor.
     tile: ValueId,
 }
 
@@ -114,11 +118,31 @@ fn divided(
         return None;
     }
     // Nothing is in flight.
-    let is_asynchronous =
-        |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
-    let last = ops[..from].iter().rfind(is_asynchronous)?;
-    let settled = func.op(*last).op == Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
-    settled.then_some(Divided { product, store, tile })
+    let is_asynchronous = |id: &OpId| {
+        let is = |op: &Op| matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }));
+        let mut found = is(&func.op(*id).op);
+        func.op(*id).regions.iter().for_each(|&inner| walk_region(func, inner, &mut |id| found |= is(&func.op(id).op)));
+        found
+    };
+    let last = ops[..from].iter().rposition(is_asynchronous)?;
+    let settled = func.op(ops[last]).op == Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
+    // Threads meet where they combine something, and where elements change threads.
+    let exchanges = |id: &OpId| {
+        let operation = func.op(*id);
+        !operation.regions.is_empty() || operation.op == Op::Shape(ShapeOp::ConvertLayout)
+    };
+    let passive = |id: &OpId| {
+        let op = &func.op(*id).op;
+        matches!(
+            op,
+            Op::Gpu(GpuOp::Barrier | GpuOp::WarpgroupBarrier | GpuOp::Fence { .. } | GpuOp::SharedAlloc { .. })
+        )
+    };
+    let before = match ops[last..from].iter().any(exchanges) {
+        true => from,
+        false => ops[..from].iter().rposition(|id| !passive(id)).map_or(0, |at| at + 1),
+    };
+    settled.then(|| Divided { product, before: ops[before], tile })
 }
 
 fn divide(func: &mut Func, region: RegionId, divided: &Divided) -> Result<()> {
@@ -135,7 +159,7 @@ fn divide(func: &mut Func, region: RegionId, divided: &Divided) -> Result<()> {
     others.operands.truncate(3);
     others.operands[2] = own;
     let ops = &mut func.regions[region.index()].ops;
-    let at = ops.iter().position(|&id| id == divided.store).unwrap_or(0);
+    let at = ops.iter().position(|&id| id == divided.before).unwrap_or(0);
     ops.splice(at..at, out);
     Ok(())
 }

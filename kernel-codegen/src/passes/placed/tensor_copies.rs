@@ -34,7 +34,7 @@
 //! dimensions of one element on the way, or if its dimensions are put in another order ([`super::axes`]). The copy begins
 //! where the block is loaded, and ends where it was stored: of several blocks all are on their way at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
@@ -218,7 +218,8 @@ fn in_warp_group(func: &Func, around: &[EnclosingRegion]) -> bool {
 pub(crate) fn run(func: &mut Func) -> Result<()> {
     let sites: Vec<(OpId, Vec<EnclosingRegion>)> =
         Tensors::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
-    let mut pass = Copies { func, first: Vec::new(), pending: false };
+    let mut pass = Copies { func, ways: BTreeMap::new(), first: Vec::new(), pending: false };
+    pass.ways = pass.ways_of(&sites);
     for (id, around) in sites {
         let op = pass.func.op(id).op.clone();
         let Op::Desc(op) = op else { continue };
@@ -254,6 +255,8 @@ struct Direct {
 
 struct Copies<'f> {
     func: &'f mut Func,
+    /// How the blocks of each tensor lie in shared memory: one map says it for all of its copies.
+    ways: BTreeMap<ParamId, LinearLayout>,
     /// What the kernel begins with.
     first: Vec<OpId>,
     /// Whether stores may still read shared memory where the kernel ends.
@@ -261,26 +264,62 @@ struct Copies<'f> {
 }
 
 impl Copies<'_> {
+    /// How blocks lie: as those do that are copied already, or as a product reads them if that is the same for all, or in the
+    /// best boxes.
+    fn ways_of(&self, sites: &[(OpId, Vec<EnclosingRegion>)]) -> BTreeMap<ParamId, LinearLayout> {
+        let mut ways: BTreeMap<ParamId, LinearLayout> = BTreeMap::new();
+        walk(self.func, &mut |id| {
+            let operation = self.func.op(id);
+            if let (Op::Gpu(GpuOp::TmaLoad | GpuOp::TmaStore { .. }), &[tensor, view, ..]) =
+                (&operation.op, operation.operands.as_slice())
+                && let (Some(param), Some(layout)) = (self.func.ty(tensor).descriptor(), self.func.layout(view))
+            {
+                ways.entry(param).or_insert_with(|| layout.clone());
+            }
+        });
+        let copied = ways.clone();
+        for (id, around) in sites {
+            let operation = self.func.op(*id);
+            let load = operation.op == Op::Desc(DescOp::DescLoad);
+            let block = if load { operation.results.first() } else { operation.operands.get(1) };
+            let tensor = operation.operands.first().and_then(|&tensor| self.func.ty(tensor).descriptor());
+            let (Some(&block), Some(param)) = (block, tensor.filter(|param| !copied.contains_key(param))) else {
+                continue;
+            };
+            let region = carry::innermost(self.func, around);
+            let read = if load { self.only_store(block, region).map(|direct| direct.layouts[0].clone()) } else { None };
+            let best = self.best(block);
+            let (Some(best), Some(way)) = (best.clone(), read.or(best)) else { continue };
+            let known = ways.entry(param).or_insert_with(|| way.clone());
+            if *known != way {
+                *known = best;
+            }
+        }
+        ways
+    }
+
     fn load(&mut self, id: OpId, around: &[EnclosingRegion]) -> Result<()> {
         let operation = self.func.op(id).clone();
         let (span, result) = (operation.span, operation.results[0]);
         let region = carry::innermost(self.func, around);
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
-        let direct = self.only_store(result, region);
+        let way = self.func.ty(tensor).descriptor().and_then(|param| self.ways.get(&param));
+        let direct = self.only_store(result, region).filter(|direct| way == direct.layouts.first());
         if let Some(direct) = direct.as_ref().filter(|direct| direct.early) {
             splice(self.func, Place::Instead(region, direct.alloc), Vec::new());
             splice(self.func, Place::Before(region, id), vec![direct.alloc]);
         }
         let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let mut ops = Vec::new();
-        let early = direct.as_ref().is_some_and(|direct| direct.early);
-        if (loops || early) && in_warp_group(self.func, around) {
-            // What the iteration before, or a loop before, has read there, by threads that `membar` does not see to.
+        // What is stored has a barrier of its own in front.
+        let at_store = direct.as_ref().is_some_and(|direct| !direct.early);
+        if (loops || !at_store) && in_warp_group(self.func, around) {
+            // What was read there before, by threads that `membar` does not see to.
             let mut cursor = self.cursor(&mut ops, span);
             cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
             cursor.effect(GpuOp::Barrier, &[])?;
         }
-        let view = match (&direct, self.boxes(result)) {
+        let view = match (&direct, self.boxes(tensor, result)) {
             (Some(direct), _) => self.place(direct, result, region, span)?,
             (None, Some(boxes)) => allocate(&mut self.cursor(&mut ops, span), result, &boxes)?,
             (None, None) => return Ok(()),
@@ -323,7 +362,7 @@ impl Copies<'_> {
         let span = operation.span;
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
         let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
-        let Some(boxes) = self.boxes(value) else { return Ok(()) };
+        let Some(boxes) = self.boxes(tensor, value) else { return Ok(()) };
         let mut ops = Vec::new();
         let view = match loops {
             true => allocate(&mut self.first(span), value, &boxes)?,
@@ -381,36 +420,65 @@ impl Copies<'_> {
         let alloc = self.func.defining_op(view)?;
         let whole = here(alloc) && matches!(self.func.op(alloc).op, Op::Gpu(GpuOp::SharedAlloc { .. }));
         let as_it_is = axes.dropped() == 0 && axes.order().is_none();
-        let early = whole && self.stands_by(region, self.func.defining_op(block)?, store);
+        let early = whole && self.may_begin_early(region, self.func.defining_op(block)?, store, &moves);
         (whole || as_it_is).then_some(Direct { store, view, alloc, moves, axes, layouts, early })
     }
 
-    /// Whether nothing between two operations of a region wants shared memory for a while, as an exchange of threads or a loop
-    /// does.
-    fn stands_by(&self, region: RegionId, load: OpId, store: OpId) -> bool {
+    /// Whether the copy of a block may begin where the block is loaded, and not where it is stored, at no cost: if a loop behind
+    /// reads it, so that it has its place in shared memory for long anyway, and if nothing between load and store wants shared
+    /// memory for a while but such blocks.
+    fn may_begin_early(&self, region: RegionId, load: OpId, store: OpId, moves: &[OpId]) -> bool {
         let ops = &self.func.region(region).ops;
         let at = |id: OpId| ops.iter().position(|&other| other == id);
-        let Some(between) = at(load).zip(at(store)).and_then(|(from, to)| ops.get(from + 1..to)) else { return false };
-        between.iter().all(|&id| match self.func.op(id).op.elements() {
+        let (Some(from), Some(to)) = (at(load), at(store)) else { return false };
+        let view = self.func.op(store).operands[0];
+        let mut in_loop = false;
+        for &id in ops[to..].iter().filter(|&&id| self.func.op(id).op.is_loop()) {
+            for &inner in &self.func.op(id).regions {
+                walk_region(self.func, inner, &mut |id| in_loop |= self.func.op(id).operands.contains(&view));
+            }
+        }
+        in_loop && ops[from + 1..to].iter().all(|id| moves.contains(id) || self.stands_by(*id, region))
+    }
+
+    /// Whether an operation wants no shared memory for a while, as an exchange of threads or a loop does.
+    fn stands_by(&self, id: OpId, region: RegionId) -> bool {
+        let operation = self.func.op(id);
+        match operation.op.elements() {
             Elements::Made | Elements::Each | Elements::Repeated(_) | Elements::Joined => true,
-            Elements::Moved(_) => self.func.op(id).op != Op::Shape(ShapeOp::ConvertLayout),
+            Elements::Moved(_) => operation.op != Op::Shape(ShapeOp::ConvertLayout),
             Elements::Yielded => false,
+            Elements::Other if operation.op == Op::Desc(DescOp::DescLoad) => {
+                // A block that goes to threads passes through shared memory.
+                let mut value = operation.results[0];
+                let uses = Uses::new(self.func);
+                loop {
+                    let Some(user) = uses.only(value) else { return false };
+                    let user = self.func.op(user);
+                    if user.op == Op::Gpu(GpuOp::SharedStore) {
+                        return self.func.region(region).ops.contains(&id);
+                    }
+                    match user.moved_operand() {
+                        Some(_) => value = user.results[0],
+                        None => return false,
+                    }
+                }
+            }
             Elements::Other => matches!(
-                self.func.op(id).op,
-                Op::Desc(DescOp::DescLoad)
-                    | Op::Gpu(
-                        GpuOp::SharedAlloc { .. }
-                            | GpuOp::SharedIndex
-                            | GpuOp::SharedPermute { .. }
-                            | GpuOp::SharedStore
-                            | GpuOp::Barrier
-                            | GpuOp::Fence { .. }
-                            | GpuOp::MbarrierArrive
-                            | GpuOp::MbarrierWait
-                            | GpuOp::TmaLoad
-                    )
+                operation.op,
+                Op::Gpu(
+                    GpuOp::SharedAlloc { .. }
+                        | GpuOp::SharedIndex
+                        | GpuOp::SharedPermute { .. }
+                        | GpuOp::SharedStore
+                        | GpuOp::Barrier
+                        | GpuOp::Fence { .. }
+                        | GpuOp::MbarrierArrive
+                        | GpuOp::MbarrierWait
+                        | GpuOp::TmaLoad
+                )
             ),
-        })
+        }
     }
 
     /// The shared memory that a block is copied to at once. If its dimensions are not those of the block, it is allocated in
@@ -461,11 +529,17 @@ impl Copies<'_> {
         self.func.ty(value).dtype().map_or(8, DType::bytes) * 8
     }
 
-    /// How a block lies in shared memory.
-    fn boxes(&self, block: ValueId) -> Option<Boxed> {
+    /// How a block of a tensor lies in shared memory.
+    fn boxes(&self, tensor: ValueId, block: ValueId) -> Option<Boxed> {
         let ty = self.func.ty(block);
-        let layout = box_layout(&block_shape(&ty.shape)?, self.bits(block))?;
-        Some(Boxed { layout, dtype: ty.dt()? })
+        let way = self.func.ty(tensor).descriptor().and_then(|param| self.ways.get(&param));
+        let layout = way.filter(|way| Some(way.tile_shape()) == block_shape(&ty.shape)).cloned();
+        Some(Boxed { layout: layout.or_else(|| self.best(block))?, dtype: ty.dt()? })
+    }
+
+    /// The best boxes for a block.
+    fn best(&self, block: ValueId) -> Option<LinearLayout> {
+        box_layout(&block_shape(&self.func.ty(block).shape)?, self.bits(block))
     }
 
     fn cursor<'e>(&'e mut self, out: &'e mut Vec<OpId>, span: Span) -> Cursor<'e> {

@@ -12,8 +12,9 @@ use tilewright::prelude::*;
 /// With `FEW` rows the time is that of reading the weights, and each instruction counts. Then the order of the sums and that
 /// of the columns are those in which a thread unpacks what it multiplies: a factor of `mma.sync` has pairs of rows in its
 /// words, and a thread has one column in 8. So it reads whole words, and vectors of them. Differences to zeros are multiplied,
-/// which are exact, and scales multiply the sums of a step: there are eight times as many weights as sums. Otherwise factors go
-/// to shared memory for warp groups, in pairs of neighbouring columns.
+/// which are exact, and scales multiply the sums of a step: for 128 weights of a column there are 16 sums, of as many rows.
+/// `AHEAD` steps are on their way at once; the loop says so, as else scales of sums would not be. Otherwise factors go to shared
+/// memory for warp groups, in pairs of neighbouring columns.
 #[kernel]
 pub(super) fn int4_product<
     F: Float,

@@ -116,8 +116,9 @@ impl<F: Float, W: sealed::Packed<F>> Weights<F> for W {}
 /// # Numerics
 ///
 /// 4-bit weights and NF4 are unpacked, scaled and rounded to the dtype of `x`, as their dequantised matrix is; 8-bit
-/// weights are exact there, and their scale multiplies the sums, as that of 4-bit integers multiplies the sums of a group
-/// where rows are few (on a GPU 32 at most) and groups are of multiples of 32. Sums are in f32.
+/// weights are exact there, and their scale multiplies the sums, as those of 4-bit integers multiply the sums of steps where
+/// rows are few and a table says nothing else: up to 32 on a GPU, with groups of multiples of 32 rows or one of all. Sums are
+/// in f32.
 ///
 /// # Memory
 ///

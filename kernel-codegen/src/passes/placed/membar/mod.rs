@@ -206,7 +206,8 @@ impl Membar<'_> {
     /// Everything of the same kind is one group older.
     fn advance(op: &GpuOp, pending: &mut Pending) {
         let older = |access: SharedUse| SharedUse { stage: access.stage.older(op), ..access };
-        // A product of own parts is in the group of the one that goes on with it.
+        // A product of own parts is in the group of the one that goes on with it. That reads the same right factor, so that it
+        // does not matter whether the read of the first counts as older.
         let in_next_group = matches!(op, GpuOp::Wgmma { part: GroupPart::Own, .. });
         if !in_next_group && matches!(op, GpuOp::Wgmma { .. } | GpuOp::TmaStore { .. } | GpuOp::AsyncCommit) {
             *pending = std::mem::take(pending).into_iter().map(older).collect();
