@@ -31,8 +31,10 @@
 //! iteration, before shared memory is written again, so that the copy runs beside what the next iteration does first.
 //!
 //! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once, also if it loses leading
-//! dimensions of one element on the way, or if its dimensions are put in another order ([`super::axes`]). The copy begins
-//! where the block is loaded, and ends where it was stored: of several blocks all are on their way at once.
+//! dimensions of one element on the way, or if its dimensions are put in another order ([`super::axes`]). If a loop reads it,
+//! the copy begins where the block is loaded, and is waited for where it was stored: of several blocks all are on their way at
+//! once. One map says how all blocks of a tensor lie in shared memory, so those of one that products would read in two ways
+//! go through registers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
