@@ -10,7 +10,7 @@
 //! to it on the way, its readers do to the view: an index drops a dimension of one element, a permutation of the view
 //! is one of its elements.
 
-use kernel_core::ir::{Func, Op, Operation, ShapeOp};
+use kernel_core::ir::{Func, GpuOp, Op, Operation, ShapeOp};
 use kernel_core::layout::LinearLayout;
 
 use crate::place::transfer::inverse;
@@ -81,6 +81,14 @@ impl Axes {
         }
         layouts.reverse();
         Some(layouts)
+    }
+
+    /// The views by which readers get from the block as it is to shared memory in the layout `held`, one of the other, where
+    /// `narrower` are the layouts without one leading dimension more each.
+    pub(super) fn views(&self, narrower: &[LinearLayout], held: Option<&LinearLayout>) -> Vec<(GpuOp, LinearLayout)> {
+        let dropped = narrower.iter().map(|layout| (GpuOp::SharedIndex, layout.clone()));
+        let order = self.order().zip(held).map(|(perm, held)| (GpuOp::SharedPermute { perm }, held.clone()));
+        dropped.chain(order).collect()
     }
 }
 

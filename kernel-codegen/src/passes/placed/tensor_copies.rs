@@ -422,14 +422,14 @@ impl Copies<'_> {
         let alloc = self.func.defining_op(view)?;
         let whole = here(alloc) && matches!(self.func.op(alloc).op, Op::Gpu(GpuOp::SharedAlloc { .. }));
         let as_it_is = axes.dropped() == 0 && axes.order().is_none();
-        let early = whole && self.may_begin_early(region, self.func.defining_op(block)?, store, &moves);
+        let early = whole && self.may_begin_early(&uses, region, self.func.defining_op(block)?, (store, &moves));
         (whole || as_it_is).then_some(Direct { store, view, alloc, moves, axes, layouts, early })
     }
 
     /// Whether the copy of a block may begin where the block is loaded, and not where it is stored, at no cost: if a loop behind
     /// reads it, so that it has its place in shared memory for long anyway, and if nothing between load and store wants shared
     /// memory for a while but such blocks.
-    fn may_begin_early(&self, region: RegionId, load: OpId, store: OpId, moves: &[OpId]) -> bool {
+    fn may_begin_early(&self, uses: &Uses, region: RegionId, load: OpId, (store, moves): (OpId, &[OpId])) -> bool {
         let ops = &self.func.region(region).ops;
         let at = |id: OpId| ops.iter().position(|&other| other == id);
         let (Some(from), Some(to)) = (at(load), at(store)) else { return false };
@@ -440,11 +440,11 @@ impl Copies<'_> {
                 walk_region(self.func, inner, &mut |id| in_loop |= self.func.op(id).operands.contains(&view));
             }
         }
-        in_loop && ops[from + 1..to].iter().all(|id| moves.contains(id) || self.stands_by(*id, region))
+        in_loop && ops[from + 1..to].iter().all(|id| moves.contains(id) || self.stands_by(uses, *id, region))
     }
 
     /// Whether an operation wants no shared memory for a while, as an exchange of threads or a loop does.
-    fn stands_by(&self, id: OpId, region: RegionId) -> bool {
+    fn stands_by(&self, uses: &Uses, id: OpId, region: RegionId) -> bool {
         let operation = self.func.op(id);
         match operation.op.elements() {
             Elements::Made | Elements::Each | Elements::Repeated(_) | Elements::Joined => true,
@@ -453,12 +453,11 @@ impl Copies<'_> {
             Elements::Other if operation.op == Op::Desc(DescOp::DescLoad) => {
                 // A block that goes to threads passes through shared memory.
                 let mut value = operation.results[0];
-                let uses = Uses::new(self.func);
                 loop {
-                    let Some(user) = uses.only(value) else { return false };
-                    let user = self.func.op(user);
+                    let Some(only) = uses.only(value) else { return false };
+                    let user = self.func.op(only);
                     if user.op == Op::Gpu(GpuOp::SharedStore) {
-                        return self.func.region(region).ops.contains(&id);
+                        return self.func.region(region).ops.contains(&only);
                     }
                     match user.moved_operand() {
                         Some(_) => value = user.results[0],
@@ -488,12 +487,7 @@ impl Copies<'_> {
     fn place(&mut self, direct: &Direct, block: ValueId, region: RegionId, span: Span) -> Result<ValueId> {
         let Direct { view, alloc, axes, layouts, .. } = direct;
         let [outer, narrower @ ..] = layouts.as_slice() else { return Ok(*view) };
-        let mut steps: Vec<(GpuOp, &LinearLayout)> =
-            narrower.iter().map(|layout| (GpuOp::SharedIndex, layout)).collect();
-        let own = self.func.layout(*view).cloned();
-        if let (Some(perm), Some(own)) = (axes.order(), &own) {
-            steps.push((GpuOp::SharedPermute { perm }, own));
-        }
+        let steps = axes.views(narrower, self.func.layout(*view));
         let Some(dtype) = self.func.ty(block).dt() else { return Ok(*view) };
         let Some((last, before)) = steps.split_last() else { return Ok(*view) };
         let mut ops = Vec::new();

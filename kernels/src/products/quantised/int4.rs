@@ -108,7 +108,7 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
 
     /// Few rows are multiplied where words are unpacked. In AWQ's words a thread has all columns of a word, and a warp 8 times as many:
     /// 256 for 4 warps. Words of rows are taken for as many columns if there are 16 rows at most: what is computed for a step
-    /// beside the weights is shared by twice as many.
+    /// beside the weights is shared by twice as many. 8192 columns of 8192 rows take 17.2 us on an H200, and 17.5 with 128.
     fn adjusted(&self, config: QuantisedConfig, device: &Device) -> QuantisedConfig {
         if !unpacks_in_threads(&config) {
             return config;

@@ -235,14 +235,14 @@ impl Split<'_> {
     /// Has the view of a slot stand for the allocation that a copy replaces.
     pub(super) fn view_as_alloc(&mut self, copy: &Copy, slots: ValueId, at: Position, span: Span) -> Result<()> {
         let mut view = self.slot(slots, at.slot, span)?;
-        for layout in &copy.narrower {
-            let (layout, first) = (self.func.intern(layout), self.number(0)?);
-            view = self.cursor(span).placed(GpuOp::SharedIndex, &[view, first], Some(layout))?;
-        }
         let old = self.func.op(copy.alloc).results[0];
-        if let Some(perm) = copy.axes.order() {
-            let layout = self.func.value(old).layout;
-            view = self.cursor(span).placed(GpuOp::SharedPermute { perm }, &[view], layout)?;
+        for (op, layout) in copy.axes.views(&copy.narrower, self.func.layout(old)) {
+            let mut operands = vec![view];
+            if op == GpuOp::SharedIndex {
+                operands.push(self.number(0)?);
+            }
+            let layout = self.func.intern(&layout);
+            view = self.cursor(span).placed(op, &operands, Some(layout))?;
         }
         self.map.insert(old, view);
         Ok(())
