@@ -2,7 +2,7 @@ use crate::common::{
     Random, Real, additions, assert_close, assert_slopes, differences, message, on_every_device, reals,
 };
 use tilewright::prelude::*;
-use tilewright_kernels::rows::{self, Norm, NormBackwardConfig, NormConfig, NormGradientsMut};
+use tilewright_kernels::rows::{self, GroupNormConfig, Norm, NormBackwardConfig, NormConfig, NormGradientsMut};
 use tilewright_kernels::{Context, Table, Tensor, TensorView, TensorViewMut};
 
 const EPS: f64 = 1e-5;
@@ -314,6 +314,33 @@ fn group_norms_in_every_dtype() {
     });
 }
 
+/// Groups that no program holds: 3 channels of 35 elements, 2 channels and 16 elements at a time.
+#[test]
+fn group_norms_in_pieces() {
+    on_every_device(|cx| {
+        let cx = cx.clone().with_config(GroupNormConfig { channels: 2, block: 16, num_warps: 1 });
+        check_groups::<f32>(&cx, [2, 6, 35], 2)?;
+        check_groups::<bf16>(&cx, [3, 9, 50], 3)?;
+        check_groups::<f64>(&cx, [1, 5, 33], 1)?;
+        let (x, _) = Random::new(5).tensor::<f32, 3>(&cx, [2, 6, 35]);
+        let (weight, _) = Random::new(6).tensor::<f32, 1>(&cx, [6]);
+        for norm in [Norm::default(), Norm::default().weight(&weight), Norm::default().bias(&weight)] {
+            let whole = rows::group_norm_backward(&Context::new(cx.device()), &x, &x, 2, &norm)?;
+            let pieces = rows::group_norm_backward(&cx, &x, &x, 2, &norm)?;
+            let of = |gradient: Option<Tensor<f32, 1>>| gradient.map(|gradient| gradient.to_vec()).transpose();
+            // Gradients of `x` by itself cancel but for roundings; sums of a channel's 70 terms are below 1024.
+            assert_close("dx", &pieces.dx.to_vec()?, &reals(&whole.dx.to_vec()?), |_, _| 1e-4);
+            for (pieces, whole) in [(pieces.dweight, whole.dweight), (pieces.dbias, whole.dbias)] {
+                match (of(pieces)?, of(whole)?) {
+                    (Some(pieces), Some(whole)) => assert_close("sums", &pieces, &reals(&whole), |_, _| 1e-3),
+                    (pieces, whole) => assert_eq!(pieces, whole, "what is not there has no gradient"),
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn group_norm_refuses_groups_that_do_not_divide() {
     on_every_device(|cx| {
@@ -324,6 +351,9 @@ fn group_norm_refuses_groups_that_do_not_divide() {
         );
         let none = TensorView::new(x.buffer(), [0, 6, 5])?;
         assert_eq!(rows::group_norm(cx, none, 3, &Norm::default())?.len(), 0);
+        let weight = Tensor::upload(cx.device(), &[2.0f32; 6], [6])?;
+        let got = rows::group_norm_backward(cx, none, none, 3, &Norm::default().weight(&weight))?;
+        assert_eq!(got.dweight.unwrap().to_vec()?, [0.0; 6]);
         Ok(())
     });
 }

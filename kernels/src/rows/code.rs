@@ -7,8 +7,9 @@ use super::dropout::DropElementsConsts;
 use super::embedding::{EmbeddingConfig, GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
 use super::embedding_gradient::{FindRunsConsts, PrepareRunsConsts, SumChunksConsts, SumRowsConsts};
 use super::gated::{GATED, GatedConsts, GatedGradientConsts};
-use super::group_norm::{
-    ChannelSumsConsts, GroupGradientConsts, GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts, GroupWholeConsts,
+use super::group_norm::{GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts, GroupWholeConsts};
+use super::group_norm_backward::{
+    GroupGradientConsts, GroupGradientWholeConsts, GroupMomentsConsts, GroupWeightsConsts, PieceMomentsConsts,
 };
 use super::linear_cross_entropy::{BLOCKS, ProductBlocksConsts, ProductConsts};
 use super::log_softmax::{LogSoftmaxConfig, LogSoftmaxGradientConsts, LogSoftmaxRowsConsts};
@@ -288,7 +289,7 @@ fn gradients_of_tables_are_compiled_well() {
 
 #[test]
 fn group_norm_is_compiled_well() {
-    let Data { x, y, mut out, sums, mut sums2, .. } = data();
+    let Data { x, mut out, sums, mut sums2, .. } = data();
     for (groups, channels, inner) in [(4, 16, 512), (4, 1, 4096), (16, 4, 256)] {
         let config = GroupNormConfig::choose(channels as usize, inner as usize);
         let weight = x.slice(..groups as usize * channels as usize).unwrap();
@@ -305,10 +306,45 @@ fn group_norm_is_compiled_well() {
     let weight = x.slice(..16).unwrap();
     let call = GroupScaleConsts { BLOCK: 1024 }.call(&x, &sums, weight, weight, &mut out, 1, 16, 4, 1024);
     check_launch("scale", call.grid(64).num_warps(4).compile(H100), 32, &[]);
-    let call = ChannelSumsConsts { BLOCK: 1024 }.call(&x, &y, &sums, &mut sums2, 4, 1024);
-    check_launch("sums", call.grid(64).num_warps(4).compile(H100), 32, &[]);
-    let call =
-        GroupGradientConsts { CHANNELS: 4, BLOCK: 1024 }.call(&x, &y, &sums, &sums2, weight, &mut out, 1, 16, 4, 1024);
-    // A few numbers of the group's channels.
-    check_launch("gradient", call.grid(64).num_warps(4).compile(H100), 32, &[("sums", 4), ("weight", 2)]);
+}
+
+#[test]
+fn gradients_of_group_norm_are_compiled_well() {
+    let Data { x, y, mut out, mut out2, mut sums, mut sums2, .. } = data();
+    // As many programs fit at once as hold 1024 threads, and the largest groups have 32 elements a thread.
+    for (groups, channels, inner, warps) in [(4, 16, 512, 32), (4, 1, 4096, 32), (16, 4, 256, 32), (4, 10, 1024, 16)] {
+        let config = GroupNormConfig::choose_gradient(channels as usize, inner as usize);
+        let weight = x.slice(..groups as usize * channels as usize).unwrap();
+        let call = GroupGradientWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(&x, &y, weight, &mut out, Some(&mut sums), Some(&mut sums2), groups, channels, inner, 1e-5)
+            .grid(LEN / (channels * inner) as usize)
+            .num_warps(config.num_warps as u32);
+        // Numbers for each channel.
+        let narrow = [("weight", 2), ("weight_parts", 4), ("bias_parts", 4)];
+        check_launch("gradient of a group in registers", call.compile(H100), warps, &narrow);
+    }
+    let (few, mut few_out) = (sums.slice(..64).unwrap().to_vec().unwrap(), Device::cpu().zeros::<f32>(64).unwrap());
+    let few = Device::cpu().upload(&few).unwrap();
+    let weight = x.slice(..8).unwrap();
+    let GroupNormConfig { channels, block, num_warps } = GroupNormConfig::choose_gradient(4, 8192);
+    let (pieces, tiles) = (8192 / block as i32, 4 / channels as i32);
+    let call = PieceMomentsConsts { CHANNELS: channels, BLOCK: block }
+        .call(&x, &y, &mut sums, pieces, tiles, 4, 8192)
+        .grid(LEN / (channels * block))
+        .num_warps(num_warps as u32);
+    check_launch("moments of pieces", call.compile(H100), 32, &[("moments", 4)]);
+    let call = GroupMomentsConsts { CHANNELS: 4, PIECES: 2 }
+        .call(&sums, weight, &mut few_out, Some(&mut sums2), None, 2, pieces, block as i32, 4, 8192, 1e-5)
+        .grid(2)
+        .num_warps(4);
+    let narrow = [("moments", 4), ("weight", 2), ("weight_parts", 4)];
+    check_launch("moments of groups", call.compile(H100), 32, &narrow);
+    let call = GroupGradientConsts { CHANNELS: channels, BLOCK: block }
+        .call(&x, &y, &few, weight, &mut out, pieces, tiles, 2, 4, 8192)
+        .grid(LEN / (channels * block))
+        .num_warps(num_warps as u32);
+    check_launch("gradient of pieces", call.compile(H100), 32, &[("weight", 2)]);
+    let (dweight, dbias) = (Some(&mut out), Some(&mut out2));
+    let call = GroupWeightsConsts { M: 32, N: 32 }.call(Some(&sums), Some(&sums2), dweight, dbias, 128, 512);
+    check_launch("sums of samples", call.grid(16).num_warps(4).compile(H100), 32, &[("dweight", 8), ("dbias", 8)]);
 }

@@ -1,12 +1,10 @@
-//! Group norm of images, and its gradients.
+//! Group norm of images.
 
 use super::norm::Norm;
-use super::norm_backward::NormGradients;
 use crate::arguments::{maybe, packed};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
-use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
 
 config! {
@@ -41,6 +39,17 @@ impl GroupNormConfig {
         let block = inner.next_power_of_two().clamp(16, Self::PIECE);
         let channels = channels.next_power_of_two().min(Self::PIECE / block);
         GroupNormConfig { channels, block, num_warps: (channels * block / 256).clamp(1, 16) }
+    }
+
+    /// Of the gradient: 16 elements of `x` and as many of `dy` are held by a thread, or 32 of the largest groups.
+    pub(super) fn choose_gradient(channels: usize, inner: usize) -> Self {
+        let whole = Self::choose(channels, inner);
+        if whole.channels >= channels && whole.block >= inner {
+            return whole;
+        }
+        let block = inner.next_power_of_two().clamp(16, 2 * Self::PIECE);
+        let channels = channels.next_power_of_two().min(2 * Self::PIECE / block);
+        GroupNormConfig { channels, block, num_warps: (channels * block / 512).clamp(1, 16) }
     }
 }
 
@@ -137,120 +146,19 @@ pub(super) fn group_scale<T: Float, P: Float, const BLOCK: usize>(
     store(out + start + column, ((values - mean) * scale + shift) as T, mask = mask);
 }
 
-/// The sums of `dy * (x - mean)` and of `dy` over a channel of a sample.
-#[kernel]
-pub(super) fn channel_sums<T: Float, P: Float, const BLOCK: usize>(
-    x: Ptr<T>,
-    dy: Ptr<T>,
-    statistics: Ptr<P>,
-    sums: PtrMut<P>,
-    channels: i32,
-    inner: i32,
-) {
-    let row = program_id(0);
-    let mean = load(statistics + 2 * (row / channels)) as T::Acc;
-    let start = row as i64 * inner as i64;
-    let mut products = zeros::<T::Acc>([BLOCK]);
-    let mut totals = zeros::<T::Acc>([BLOCK]);
-    for first in (0..inner).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        let gradient = load(dy + start + column, mask = column < inner) as T::Acc;
-        products += gradient * (load(x + start + column, mask = column < inner) as T::Acc - mean);
-        totals += gradient;
-    }
-    store(sums + 2 * row, sum(products) as P);
-    store(sums + 2 * row + 1, sum(totals) as P);
-}
-
-/// `dx = rstd * (w * dy - mean(w * dy) - (x - mean) * rstd^2 * mean(w * dy * (x - mean)))`, blocks of channels; the means
-/// over a group are made of the sums of its channels.
-#[kernel]
-pub(super) fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
-    x: Ptr<T>,
-    dy: Ptr<T>,
-    statistics: Ptr<P>,
-    sums: Ptr<P>,
-    weight: Option<Ptr<T>>,
-    dx: PtrMut<T>,
-    per_channel: i32,
-    all_channels: i32,
-    channels: i32,
-    inner: i32,
-) {
-    let row = program_id(0) / per_channel;
-    let column = program_id(0) % per_channel * BLOCK + arange(0, BLOCK);
-    let mask = column < inner;
-    let group = row / channels;
-    let (mean, rstd) = (load(statistics + 2 * group) as T::Acc, load(statistics + 2 * group + 1) as T::Acc);
-    let mut products = zeros::<T::Acc>([CHANNELS]);
-    let mut totals = zeros::<T::Acc>([CHANNELS]);
-    for first in (0..channels).step_by(CHANNELS) {
-        let channel = first + arange(0, CHANNELS);
-        let inside = channel < channels;
-        let place = group * channels + channel;
-        let product = load(sums + 2 * place, mask = inside) as T::Acc;
-        let total = load(sums + 2 * place + 1, mask = inside) as T::Acc;
-        if let Some(weight) = weight {
-            let scale = load(weight + place % all_channels, mask = inside) as T::Acc;
-            products += product * scale;
-            totals += total * scale;
-        } else {
-            products += product;
-            totals += total;
-        }
-    }
-    let n = channels as T::Acc * inner as T::Acc;
-    let (product, total) = (sum(products) / n, sum(totals) / n);
-    let scale = if let Some(weight) = weight { load(weight + row % all_channels) as T::Acc } else { 1 as T::Acc };
-    let start = row as i64 * inner as i64;
-    let centred = load(x + start + column, mask = mask) as T::Acc - mean;
-    let gradient = load(dy + start + column, mask = mask) as T::Acc * scale;
-    let result = rstd * (gradient - total - centred * (rstd * rstd * product));
-    store(dx + start + column, result as T, mask = mask);
-}
-
-/// `dweight` and `dbias`: the sums of channels over samples, one program for a block of channels.
-#[kernel]
-pub(super) fn group_weights<T: Float, P: Float, const BLOCK: usize>(
-    statistics: Ptr<P>,
-    sums: Ptr<P>,
-    dweight: Option<PtrMut<T>>,
-    dbias: Option<PtrMut<T>>,
-    samples: i32,
-    all_channels: i32,
-    channels: i32,
-) {
-    let channel = program_id(0) * BLOCK + arange(0, BLOCK);
-    let mask = channel < all_channels;
-    let mut weights = zeros::<T::Acc>([BLOCK]);
-    let mut biases = zeros::<T::Acc>([BLOCK]);
-    for sample in 0..samples {
-        let place = sample * all_channels + channel;
-        let rstd = load(statistics + (2 * (place / channels) + 1), mask = mask) as T::Acc;
-        weights += rstd * load(sums + 2 * place, mask = mask) as T::Acc;
-        biases += load(sums + (2 * place + 1), mask = mask) as T::Acc;
-    }
-    if let Some(dweight) = dweight {
-        store(dweight + channel, weights as T, mask = mask);
-    }
-    if let Some(dbias) = dbias {
-        store(dbias + channel, biases as T, mask = mask);
-    }
-}
-
 /// The sizes of an image.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
-    samples: usize,
-    all_channels: usize,
-    groups: usize,
+pub(super) struct Sizes {
+    pub(super) samples: usize,
+    pub(super) all_channels: usize,
+    pub(super) groups: usize,
     /// Of a group.
-    channels: usize,
-    inner: usize,
+    pub(super) channels: usize,
+    pub(super) inner: usize,
 }
 
 impl Sizes {
-    fn of<T: DType>(x: &TensorView<'_, T, 3>, groups: usize, norm: &Norm<'_, T>) -> Result<Sizes> {
+    pub(super) fn of<T: DType>(x: &TensorView<'_, T, 3>, groups: usize, norm: &Norm<'_, T>) -> Result<Sizes> {
         let [samples, all_channels, inner] = x.shape();
         packed("x", x.is_contiguous())?;
         if groups == 0 || all_channels % groups != 0 {
@@ -278,7 +186,7 @@ impl Sizes {
         (block, (block / 256).max(1) as u32)
     }
 
-    fn numbers(&self) -> Result<[i32; 3]> {
+    pub(super) fn numbers(&self) -> Result<[i32; 3]> {
         let number = |size| check::size("x", size);
         Ok([number(self.all_channels)?, number(self.channels)?, number(self.inner)?])
     }
@@ -333,55 +241,6 @@ fn forward<T: Float, P: Float>(
         .launch(cx.device())
 }
 
-fn backward<T: Float, P: Float>(
-    cx: &Context,
-    x: TensorView<'_, T, 3>,
-    dy: TensorView<'_, T, 3>,
-    groups: usize,
-    norm: &Norm<'_, T>,
-) -> Result<NormGradients<T, 3>> {
-    let sizes = Sizes::of(&x, groups, norm)?;
-    check::shape("dy", dy.shape(), x.shape())?;
-    packed("dy", dy.is_contiguous())?;
-    let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [sizes.all_channels])).transpose();
-    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
-    let mut dx = Tensor::empty(cx.device(), x.shape())?;
-    if x.is_empty() {
-        return Ok(NormGradients { dx, dweight, dbias });
-    }
-    let statistics = statistics::<T, P>(cx, &x, sizes, norm.eps)?;
-    let (block, warps) = sizes.channel_block();
-    let [all_channels, channels, inner] = sizes.numbers()?;
-    let rows = sizes.samples * sizes.all_channels;
-    let mut sums = cx.device().empty::<P>(2 * rows)?;
-    ChannelSumsConsts { BLOCK: block }
-        .call(x.elements(), dy.elements(), &statistics, &mut sums, channels, inner)
-        .grid(rows)
-        .num_warps(warps)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    let per_channel = sizes.inner.div_ceil(block);
-    let (weight, per, out) = (maybe(norm.weight), per_channel as i32, dx.view_mut().elements());
-    let (x, dy) = (x.elements(), dy.elements());
-    GroupGradientConsts { CHANNELS: sizes.channels.next_power_of_two().min(256), BLOCK: block }
-        .call(x, dy, &statistics, &sums, weight, out, per, all_channels, channels, inner)
-        .grid(rows * per_channel)
-        .num_warps(warps)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    if dweight.is_some() || dbias.is_some() {
-        let dweight = MaybeViewMut::from(dweight.as_mut().map(|dweight| dweight.buffer_mut().as_view_mut()));
-        let dbias = MaybeViewMut::from(dbias.as_mut().map(|dbias| dbias.buffer_mut().as_view_mut()));
-        GroupWeightsConsts { BLOCK: 64 }
-            .call(&statistics, &sums, dweight, dbias, check::size("x", sizes.samples)?, all_channels, channels)
-            .grid(sizes.all_channels.div_ceil(64))
-            .num_warps(2)
-            .stream(cx.stream())
-            .launch(cx.device())?;
-    }
-    Ok(NormGradients { dx, dweight, dbias })
-}
-
 /// Group norm (Wu and He, "Group Normalization", 2018): the channels of a sample are divided into groups, and each group is
 /// normalised, `y = (x - mean) / sqrt(var + eps) * weight + bias`, with a weight and a bias for each channel.
 ///
@@ -414,24 +273,4 @@ pub fn group_norm<'a, T: Float>(
         forward::<T, f32>(cx, x, groups, norm, out.view_mut())?;
     }
     Ok(out)
-}
-
-/// The gradients of [`group_norm`], of the same `x`, `groups` and `norm`. Sums are in the same order at every launch. Allocates
-/// the gradients, and sums of each group and of each channel of a sample.
-///
-/// # Errors
-///
-/// As [`group_norm`].
-pub fn group_norm_backward<'a, 'b, T: Float>(
-    cx: &Context,
-    x: impl Into<TensorView<'a, T, 3>>,
-    dy: impl Into<TensorView<'b, T, 3>>,
-    groups: usize,
-    norm: &Norm<'_, T>,
-) -> Result<NormGradients<T, 3>> {
-    if T::ELEMENT == f64::ELEMENT {
-        backward::<T, f64>(cx, x.into(), dy.into(), groups, norm)
-    } else {
-        backward::<T, f32>(cx, x.into(), dy.into(), groups, norm)
-    }
 }

@@ -1,0 +1,375 @@
+//! The gradients of group norm.
+//!
+//! A group that a program holds is read once. Of a larger one, a first pass makes moments of pieces, which a small kernel adds up
+//! for each group, and a second pass makes the gradient of the data. Both ways leave, for each channel of a sample, its part of the
+//! gradients of weight and bias, which a last kernel adds up over samples, in the same order at every launch.
+
+use super::group_norm::{GroupNormConfig, Sizes};
+use super::norm::Norm;
+use super::norm_backward::NormGradients;
+use crate::arguments::{maybe, packed};
+use crate::config::Key;
+use crate::device::row_sums;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::launch::{MaybeView, MaybeViewMut};
+use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
+
+/// The sums of two columns, in one exchange between threads. `[1, 1]` each.
+#[device]
+fn both_sums<A: Float, const ROWS: usize>(
+    a: Tile<A, { [ROWS, 1] }>,
+    b: Tile<A, { [ROWS, 1] }>,
+) -> (Tile<A, { [1, 1] }>, Tile<A, { [1, 1] }>) {
+    reduce((a, b), axis = 0, keep_dims = true, |(a, b), (c, d)| (a + c, b + d))
+}
+
+/// The gradient of a group in registers, `dx = rstd * (w * dy - mean(w * dy) - (x - mean) * rstd^2 * mean(w * dy * (x - mean)))`,
+/// and for each channel of a sample its part of the gradients of weight and bias.
+#[kernel]
+pub(super) fn group_gradient_whole<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    dy: Ptr<T>,
+    weight: Option<Ptr<T>>,
+    dx: PtrMut<T>,
+    weight_parts: Option<PtrMut<P>>,
+    bias_parts: Option<PtrMut<P>>,
+    groups: i32,
+    channels: i32,
+    inner: i32,
+    eps: Const<f64>,
+) {
+    let channel = arange(0, CHANNELS)[(.., None)];
+    let column = arange(0, BLOCK)[(None, ..)];
+    let inside = channel < channels;
+    let mask = inside & (column < inner);
+    let start = program_id(0) as i64 * (channels as i64 * inner as i64);
+    let place = channel * inner + column;
+    let values = load(x + start + place, mask = mask) as T::Acc;
+    let gradient = load(dy + start + place, mask = mask) as T::Acc;
+    let n = channels as T::Acc * inner as T::Acc;
+    let scale = if let Some(weight) = weight {
+        load(weight + program_id(0) % groups * channels + channel, mask = inside) as T::Acc
+    } else {
+        full([CHANNELS, 1], 1.0)
+    };
+    // Both tiles have a part in the first exchange, so that both are on their way at once.
+    let (row, total) = row_sums(values, gradient);
+    let (all, common) = both_sums(row, scale * total);
+    let centred = select(mask, values - all / n, 0.0);
+    let (row, product) = row_sums(centred * centred, centred * gradient);
+    let (squares, along) = both_sums(row, scale * product);
+    let rstd = rsqrt(squares / n + eps as T::Acc);
+    let result = rstd * (gradient * scale - common / n - centred * (rstd * rstd * (along / n)));
+    store(dx + start + place, result as T, mask = mask);
+    let place = program_id(0) * channels + channel;
+    if let Some(weight_parts) = weight_parts {
+        store(weight_parts + place, (rstd * product) as P, mask = inside);
+    }
+    if let Some(bias_parts) = bias_parts {
+        store(bias_parts + place, total as P, mask = inside);
+    }
+}
+
+/// Of each channel of a sample, in pieces of `BLOCK` elements: the mean of `x`, the squares around it, the sum of `dy`, and that
+/// of `dy * (x - mean)`. A program takes a piece of `CHANNELS` channels of a group.
+#[kernel]
+pub(super) fn piece_moments<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    dy: Ptr<T>,
+    moments: PtrMut<P>,
+    pieces: i32,
+    tiles: i32,
+    channels: i32,
+    inner: i32,
+) {
+    let piece = program_id(0) % pieces;
+    let group = program_id(0) / pieces / tiles;
+    let channel = (program_id(0) / pieces % tiles * CHANNELS + arange(0, CHANNELS))[(.., None)];
+    let column = (piece * BLOCK + arange(0, BLOCK))[(None, ..)];
+    let inside = channel < channels;
+    let mask = inside & (column < inner);
+    let row = group as i64 * channels as i64 + channel as i64;
+    let values = load(x + row * inner as i64 + column, mask = mask) as T::Acc;
+    let gradient = load(dy + row * inner as i64 + column, mask = mask) as T::Acc;
+    let (all, total) = row_sums(values, gradient);
+    let mean = all / minimum(inner - piece * BLOCK, BLOCK as i32) as T::Acc;
+    let centred = select(mask, values - mean, 0.0);
+    let (squares, product) = row_sums(centred * centred, centred * gradient);
+    let place = moments + 4 * (row * pieces as i64 + piece as i64);
+    store(place, mean as P, mask = inside);
+    store(place + 1, squares as P, mask = inside);
+    store(place + 2, total as P, mask = inside);
+    store(place + 3, product as P, mask = inside);
+}
+
+/// What [`group_gradient`] needs of a group, made of the moments of its pieces, and the parts of the gradients of weight and bias.
+/// Squares and products are taken from the mean of a piece to that of the group (Chan, Golub and LeVeque, "Algorithms for
+/// Computing the Sample Variance", 1983).
+#[kernel]
+pub(super) fn group_moments<T: Float, P: Float, const CHANNELS: usize, const PIECES: usize>(
+    moments: Ptr<P>,
+    weight: Option<Ptr<T>>,
+    coefficients: PtrMut<P>,
+    weight_parts: Option<PtrMut<P>>,
+    bias_parts: Option<PtrMut<P>>,
+    groups: i32,
+    pieces: i32,
+    block: i32,
+    channels: i32,
+    inner: i32,
+    eps: Const<f64>,
+) {
+    let start = program_id(0) as i64 * channels as i64;
+    let n = channels as T::Acc * inner as T::Acc;
+    let mut means = zeros::<T::Acc>([CHANNELS, PIECES]);
+    for first in (0..channels).step_by(CHANNELS) {
+        let channel = (first + arange(0, CHANNELS))[(.., None)];
+        for first in (0..pieces).step_by(PIECES) {
+            let piece = (first + arange(0, PIECES))[(None, ..)];
+            let mask = (channel < channels) & (piece < pieces);
+            let place = moments + 4 * ((start + channel as i64) * pieces as i64 + piece as i64);
+            let count = minimum(inner - piece * block, block) as T::Acc;
+            means += load(place, mask = mask) as T::Acc * count;
+        }
+    }
+    let mean = sum(means) / n;
+    let mut squares = zeros::<T::Acc>([CHANNELS, PIECES]);
+    for first in (0..channels).step_by(CHANNELS) {
+        let channel = (first + arange(0, CHANNELS))[(.., None)];
+        for first in (0..pieces).step_by(PIECES) {
+            let piece = (first + arange(0, PIECES))[(None, ..)];
+            let mask = (channel < channels) & (piece < pieces);
+            let place = moments + 4 * ((start + channel as i64) * pieces as i64 + piece as i64);
+            let count = minimum(inner - piece * block, block) as T::Acc;
+            let distance = select(mask, load(place, mask = mask) as T::Acc - mean, 0.0);
+            squares += load(place + 1, mask = mask) as T::Acc + count * distance * distance;
+        }
+    }
+    let rstd = rsqrt(sum(squares) / n + eps as T::Acc);
+    let mut commons = zeros::<T::Acc>([CHANNELS, 1]);
+    let mut alongs = zeros::<T::Acc>([CHANNELS, 1]);
+    for first in (0..channels).step_by(CHANNELS) {
+        let channel = (first + arange(0, CHANNELS))[(.., None)];
+        let inside = channel < channels;
+        let mut totals = zeros::<T::Acc>([CHANNELS, PIECES]);
+        let mut products = zeros::<T::Acc>([CHANNELS, PIECES]);
+        for first in (0..pieces).step_by(PIECES) {
+            let piece = (first + arange(0, PIECES))[(None, ..)];
+            let mask = inside & (piece < pieces);
+            let place = moments + 4 * ((start + channel as i64) * pieces as i64 + piece as i64);
+            let distance = load(place, mask = mask) as T::Acc - mean;
+            let total = load(place + 2, mask = mask) as T::Acc;
+            totals += total;
+            products += load(place + 3, mask = mask) as T::Acc + distance * total;
+        }
+        let (total, product) = row_sums(totals, products);
+        let scale = if let Some(weight) = weight {
+            load(weight + program_id(0) % groups * channels + channel, mask = inside) as T::Acc
+        } else {
+            full([CHANNELS, 1], 1.0)
+        };
+        commons += scale * total;
+        alongs += scale * product;
+        if let Some(weight_parts) = weight_parts {
+            store(weight_parts + start + channel, (rstd * product) as P, mask = inside);
+        }
+        if let Some(bias_parts) = bias_parts {
+            store(bias_parts + start + channel, total as P, mask = inside);
+        }
+    }
+    let place = coefficients + 4 * program_id(0) as i64;
+    store(place, mean as P);
+    store(place + 1, rstd as P);
+    store(place + 2, (sum(commons) / n) as P);
+    store(place + 3, (rstd * rstd * (sum(alongs) / n)) as P);
+}
+
+/// The gradient of a group as in [`group_gradient_whole`], in the pieces of [`piece_moments`]: from the last to the first, as
+/// what was read last is still in the cache.
+#[kernel]
+pub(super) fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    dy: Ptr<T>,
+    coefficients: Ptr<P>,
+    weight: Option<Ptr<T>>,
+    dx: PtrMut<T>,
+    pieces: i32,
+    tiles: i32,
+    groups: i32,
+    channels: i32,
+    inner: i32,
+) {
+    let at = num_programs(0) - 1 - program_id(0);
+    let group = at / pieces / tiles;
+    let channel = (at / pieces % tiles * CHANNELS + arange(0, CHANNELS))[(.., None)];
+    let column = (at % pieces * BLOCK + arange(0, BLOCK))[(None, ..)];
+    let inside = channel < channels;
+    let mask = inside & (column < inner);
+    let start = (group as i64 * channels as i64 + channel as i64) * inner as i64;
+    let values = load(x + start + column, mask = mask) as T::Acc;
+    let gradient = load(dy + start + column, mask = mask) as T::Acc;
+    let place = coefficients + 4 * group as i64;
+    let (mean, rstd) = (load(place) as T::Acc, load(place + 1) as T::Acc);
+    let (common, along) = (load(place + 2) as T::Acc, load(place + 3) as T::Acc);
+    let gradient = if let Some(weight) = weight {
+        gradient * load(weight + group % groups * channels + channel, mask = inside) as T::Acc
+    } else {
+        gradient
+    };
+    store(dx + start + column, (rstd * (gradient - common - (values - mean) * along)) as T, mask = mask);
+}
+
+/// The sums of `N` columns of a matrix, whose rows are taken `M` at a time.
+#[device]
+fn sums_of_samples<P: Float, const M: usize, const N: usize>(
+    parts: Ptr<P>,
+    column: Tile<i32, { [N] }>,
+    samples: i32,
+    all_channels: i32,
+) -> Tile<P::Acc, { [N] }> {
+    let mut sums = zeros::<P::Acc>([M, N]);
+    for first in (0..samples).step_by(M) {
+        let sample = first + arange(0, M);
+        let mask = (sample < samples)[(.., None)] & (column < all_channels)[(None, ..)];
+        let place = sample[(.., None)] as i64 * all_channels as i64 + column[(None, ..)] as i64;
+        sums += load(parts + place, mask = mask) as P::Acc;
+    }
+    sum(sums, axis = 0)
+}
+
+/// `dweight` and `dbias`: the sums over samples of the parts of channels, `N` of them by one program.
+#[kernel]
+pub(super) fn group_weights<T: Float, P: Float, const M: usize, const N: usize>(
+    weight_parts: Option<Ptr<P>>,
+    bias_parts: Option<Ptr<P>>,
+    dweight: Option<PtrMut<T>>,
+    dbias: Option<PtrMut<T>>,
+    samples: i32,
+    all_channels: i32,
+) {
+    let column = program_id(0) * N + arange(0, N);
+    if let Some(parts) = weight_parts {
+        if let Some(dweight) = dweight {
+            let sums = sums_of_samples::<_, M, N>(parts, column, samples, all_channels);
+            store(dweight + column, sums as T, mask = column < all_channels);
+        }
+    }
+    if let Some(parts) = bias_parts {
+        if let Some(dbias) = dbias {
+            let sums = sums_of_samples::<_, M, N>(parts, column, samples, all_channels);
+            store(dbias + column, sums as T, mask = column < all_channels);
+        }
+    }
+}
+
+/// The gradient of `x`; the parts of the gradients of weight and bias, one for each channel of a sample, where they are given.
+fn gradient<T: Float, P: Float>(
+    cx: &Context,
+    [x, dy]: [TensorView<'_, T, 3>; 2],
+    sizes: Sizes,
+    norm: &Norm<'_, T>,
+    [weight_parts, bias_parts]: [Option<ViewMut<'_, P>>; 2],
+    dx: TensorViewMut<'_, T, 3>,
+) -> Result<()> {
+    let [_, channels, inner] = sizes.numbers()?;
+    let groups = check::size("groups", sizes.groups)?;
+    let tall = [sizes.samples * sizes.groups, sizes.channels, sizes.inner];
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &tall, || {
+        GroupNormConfig::choose_gradient(sizes.channels, sizes.inner)
+    })?;
+    let warps = config.num_warps as u32;
+    let (x, dy, dx) = (x.elements(), dy.elements(), dx.elements());
+    let (weight, weight_parts, bias_parts) =
+        (maybe(norm.weight), MaybeViewMut::from(weight_parts), MaybeViewMut::from(bias_parts));
+    if config.channels >= sizes.channels && config.block >= sizes.inner {
+        return GroupGradientWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(x, dy, weight, dx, weight_parts, bias_parts, groups, channels, inner, norm.eps)
+            .grid(tall[0])
+            .num_warps(warps)
+            .stream(cx.stream())
+            .launch(cx.device());
+    }
+    let (pieces, tiles) = (sizes.inner.div_ceil(config.block), sizes.channels.div_ceil(config.channels));
+    let (per_channel, per_group) = (check::size("x", pieces)?, check::size("x", tiles)?);
+    let mut moments = cx.device().empty::<P>(4 * sizes.samples * sizes.all_channels * pieces)?;
+    let mut coefficients = cx.device().empty::<P>(4 * tall[0])?;
+    PieceMomentsConsts { CHANNELS: config.channels, BLOCK: config.block }
+        .call(x, dy, &mut moments, per_channel, per_group, channels, inner)
+        .grid(tall[0] * tiles * pieces)
+        .num_warps(warps)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    let (all, wide, block) = (&mut coefficients, pieces.next_power_of_two().min(64), config.block as i32);
+    GroupMomentsConsts { CHANNELS: sizes.channels.next_power_of_two().min(1024 / wide), PIECES: wide }
+        .call(&moments, weight, all, weight_parts, bias_parts, groups, per_channel, block, channels, inner, norm.eps)
+        .grid(tall[0])
+        .num_warps(4)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    GroupGradientConsts { CHANNELS: config.channels, BLOCK: config.block }
+        .call(x, dy, &coefficients, weight, dx, per_channel, per_group, groups, channels, inner)
+        .grid(tall[0] * tiles * pieces)
+        .num_warps(warps)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+fn backward<T: Float, P: Float>(
+    cx: &Context,
+    x: TensorView<'_, T, 3>,
+    dy: TensorView<'_, T, 3>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+) -> Result<NormGradients<T, 3>> {
+    let sizes = Sizes::of(&x, groups, norm)?;
+    check::shape("dy", dy.shape(), x.shape())?;
+    packed("dy", dy.is_contiguous())?;
+    let (device, channels) = (cx.device(), [sizes.all_channels]);
+    let mut dx = Tensor::empty(device, x.shape())?;
+    if x.is_empty() {
+        let zeros = |has: bool| has.then(|| Tensor::zeros(device, channels)).transpose();
+        return Ok(NormGradients { dx, dweight: zeros(norm.weight.is_some())?, dbias: zeros(norm.bias.is_some())? });
+    }
+    let vector = |has: bool| has.then(|| Tensor::empty(device, channels)).transpose();
+    let parts = |has: bool| has.then(|| device.empty::<P>(sizes.samples * sizes.all_channels)).transpose();
+    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
+    let (mut weight_parts, mut bias_parts) = (parts(dweight.is_some())?, parts(dbias.is_some())?);
+    let both = [&mut weight_parts, &mut bias_parts].map(|parts| parts.as_mut().map(|parts| parts.as_view_mut()));
+    gradient::<T, P>(cx, [x, dy], sizes, norm, both, dx.view_mut())?;
+    if dweight.is_some() || dbias.is_some() {
+        let [weight_parts, bias_parts] =
+            [&weight_parts, &bias_parts].map(|parts| MaybeView::from(parts.as_ref().map(|parts| parts.as_view())));
+        let [first, second] = [&mut dweight, &mut dbias]
+            .map(|out| MaybeViewMut::from(out.as_mut().map(|out| out.buffer_mut().as_view_mut())));
+        let [all_channels, _, _] = sizes.numbers()?;
+        GroupWeightsConsts { M: 32, N: 32 }
+            .call(weight_parts, bias_parts, first, second, check::size("x", sizes.samples)?, all_channels)
+            .grid(sizes.all_channels.div_ceil(32))
+            .num_warps(4)
+            .stream(cx.stream())
+            .launch(device)?;
+    }
+    Ok(NormGradients { dx, dweight, dbias })
+}
+
+/// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every launch. A group of
+/// up to 16,384 elements is read once, larger ones twice. Allocates the gradients, and beside them two numbers for each channel of
+/// a sample, of larger groups four more for each channel and 4096 elements of it, and four for each group.
+///
+/// # Errors
+///
+/// As [`group_norm`](super::group_norm()).
+pub fn group_norm_backward<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    dy: impl Into<TensorView<'b, T, 3>>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+) -> Result<NormGradients<T, 3>> {
+    if T::ELEMENT == f64::ELEMENT {
+        backward::<T, f64>(cx, x.into(), dy.into(), groups, norm)
+    } else {
+        backward::<T, f32>(cx, x.into(), dy.into(), groups, norm)
+    }
+}
