@@ -153,6 +153,21 @@ fn cross_entropy_of_long_rows() {
     });
 }
 
+/// Rows of 16 bits that are held as they are: those of up to 32,768 classes whose rows begin at units of 16 bytes, and by
+/// configuration any.
+#[test]
+fn cross_entropy_of_rows_that_are_held() {
+    on_every_device(|cx| {
+        let plain = Options { reduction: Reduction::Sum, smoothing: 0.0, z: 0.0 };
+        let full = Options { reduction: Reduction::Mean, smoothing: 0.1, z: 1e-3 };
+        check_cross_entropy::<bf16>(cx, 16_392, plain)?;
+        check_cross_entropy::<f16>(cx, 32_000, full)?;
+        let cx = cx.clone().with_config(CrossEntropyConfig { block: 32_768, num_warps: 16 });
+        check_cross_entropy::<bf16>(&cx, 501, full)?;
+        check_cross_entropy::<f16>(&cx, 8193, plain)
+    });
+}
+
 /// A class that is impossible, and one that is sure.
 #[test]
 fn cross_entropy_of_infinite_logits() {

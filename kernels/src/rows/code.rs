@@ -2,6 +2,7 @@
 //! the configurations that the library chooses.
 
 use super::cross_entropy::{CrossEntropyConfig, CrossEntropyGradientConsts, CrossEntropyLossesConsts};
+use super::cross_entropy_held::CrossEntropyGradientHeldConsts;
 use super::divergence::{DivergenceConfig, JsdRowsConsts, KlGradientConsts, KlLossesConsts};
 use super::dropout::DropElementsConsts;
 use super::embedding::{EmbeddingConfig, GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
@@ -157,7 +158,7 @@ fn softmax_and_losses_are_compiled_well() {
     let call = SoftmaxPiecesConsts { BLOCK: 1 << 14, GROUP: 8 }.call(&x, &mut out, 1 << 15, 1 << 15, 1 << 15);
     check_launch("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
     for classes in [1 << 14, 1 << 15] {
-        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose_gradient(classes);
+        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose_gradient(classes, false);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
         let none = None::<&Buffer<f32>>;
         let call = CrossEntropyGradientConsts { BLOCK: block, GROUP: 8, WHOLE: classes <= block }.call(
@@ -182,6 +183,35 @@ fn softmax_and_losses_are_compiled_well() {
             CrossEntropyLossesConsts { BLOCK: block, GROUP: 8 }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
         check_launch("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
     }
+}
+
+/// A row that two programs of a multiprocessor hold in 64 registers a thread, and that is read once, 16 bytes at a time.
+#[test]
+fn gradients_of_long_rows_are_read_once() {
+    let Data { x, mut out, few, mut few_out, ids, .. } = data();
+    let config = CrossEntropyConfig::choose_gradient(32_000, true);
+    let CrossEntropyConfig { block, num_warps } = config;
+    assert_eq!((block, num_warps), (32_768, 16));
+    let mut check = |in_place: bool, smoothing: f32| {
+        let consts = CrossEntropyGradientHeldConsts { PIECE: block / 4 };
+        let (s, n, ignore) = (32_000, 32_000, -100);
+        let (scale, none) = (Some(&few), None::<&Buffer<f32>>);
+        let losses = Some(&mut few_out);
+        let kernel = if in_place {
+            let call = consts.call(InPlace, &ids, scale, none, losses, &mut out, s, s, 0, n, ignore, smoothing, 1e-4);
+            call.grid(2).num_warps(num_warps as u32).max_registers(config.registers()).compile(H100)
+        } else {
+            let call = consts.call(&x, &ids, scale, scale, losses, &mut out, s, s, 0, n, ignore, smoothing, 1e-4);
+            call.grid(2).num_warps(num_warps as u32).max_registers(config.registers()).compile(H100)
+        };
+        if let Some(code) = Code::of(kernel.as_ref().unwrap(), "sm_90a") {
+            assert_eq!(code.count(&["LDG.E", ".128"]), 8, "{}", code.summary());
+        }
+        check_launch("cross entropy of a row that is held", kernel, 32, &[]);
+    };
+    check(true, 0.0);
+    check(true, 0.1);
+    check(false, 0.0);
 }
 
 #[test]

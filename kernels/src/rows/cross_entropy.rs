@@ -1,5 +1,6 @@
 //! Cross entropy of rows of logits, and its gradient.
 
+use super::cross_entropy_held::CrossEntropyGradientHeldConsts;
 use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_into, cross_entropy_rows_into};
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
@@ -32,10 +33,17 @@ impl CrossEntropyConfig {
         CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 
-    /// Of the gradient, which takes a longer row in pieces of the same length: what it reads again is in the cache.
-    pub(super) fn choose_gradient(classes: usize) -> Self {
-        let block = classes.next_power_of_two().clamp(64, Self::WHOLE);
+    /// Of the gradient, which takes a longer row in pieces of the same length: what it reads again is in the cache. Rows of 16
+    /// bits and twice the length are held as they are, if they begin at whole units of 16 bytes.
+    pub(super) fn choose_gradient(classes: usize, are_held: bool) -> Self {
+        let longest = if are_held && classes <= 2 * Self::WHOLE { 2 * Self::WHOLE } else { Self::WHOLE };
+        let block = classes.next_power_of_two().clamp(64, longest);
         CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
+    }
+
+    /// What a thread of a program has that holds its row, so that two programs fit a multiprocessor.
+    pub(super) fn registers(&self) -> u32 {
+        (65_536 / (2 * 32 * self.num_warps.max(1))).clamp(64, 255) as u32
     }
 }
 
@@ -250,28 +258,31 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     if to.rows == 0 || to.columns == 0 {
         return Ok(());
     }
+    let are_wide = [from.stride, to.stride].iter().all(|stride| stride % 8 == 0);
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[to.rows, to.columns], || {
-        CrossEntropyConfig::choose_gradient(to.columns)
+        CrossEntropyConfig::choose_gradient(to.columns, size_of::<T>() == 2 && are_wide)
     })?;
     let dloss_stride = i64::from(work.dloss.is_some_and(|dloss| dloss.len() > 1));
+    let source = Source(work.logits.map(|logits| logits.elements()));
+    let (targets, out) = (work.targets, work.dlogits.elements());
+    let (scale, dloss) = (MaybeView::from(work.scale), MaybeView::from(work.dloss));
+    let losses = MaybeViewMut::from(work.losses);
+    let (a, b, columns) = (from.stride as i64, to.stride as i64, check::size("logits", to.columns)?);
+    let (ignore, smoothing, z) = (options.ignore_index, options.label_smoothing, options.z_loss);
+    let warps = config.num_warps as u32;
+    if size_of::<T>() == 2 && config.block > CrossEntropyConfig::WHOLE && to.columns <= config.block {
+        return CrossEntropyGradientHeldConsts { PIECE: config.block / 4 }
+            .call(source, targets, scale, dloss, losses, out, a, b, dloss_stride, columns, ignore, smoothing, z)
+            .grid(to.rows)
+            .num_warps(warps)
+            .max_registers(config.registers())
+            .stream(cx.stream())
+            .launch(cx.device());
+    }
     CrossEntropyGradientConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>(), WHOLE: to.columns <= config.block }
-        .call(
-            Source(work.logits.map(|logits| logits.elements())),
-            work.targets,
-            MaybeView::from(work.scale),
-            MaybeView::from(work.dloss),
-            MaybeViewMut::from(work.losses),
-            work.dlogits.elements(),
-            from.stride as i64,
-            to.stride as i64,
-            dloss_stride,
-            check::size("logits", to.columns)?,
-            options.ignore_index,
-            options.label_smoothing,
-            options.z_loss,
-        )
+        .call(source, targets, scale, dloss, losses, out, a, b, dloss_stride, columns, ignore, smoothing, z)
         .grid(to.rows)
-        .num_warps(config.num_warps as u32)
+        .num_warps(warps)
         .stream(cx.stream())
         .launch(cx.device())
 }

@@ -6,6 +6,7 @@
 #[cfg(all(test, feature = "jit"))]
 mod code;
 mod cross_entropy;
+mod cross_entropy_held;
 mod cross_entropy_into;
 mod divergence;
 mod dropout;
