@@ -125,6 +125,61 @@ fn columns_of_32_warps_have_all_rows() {
     check(&kernel, 32, &[ints(1024, 5), vec![0i32; 32].into()]);
 }
 
+/// Partial sums that lie as those of products do, rows beside each other in a warp: they go through shared memory as threads hold
+/// them, since in the order of the tile the lanes of 8 rows would meet in the same banks.
+#[test]
+fn sums_of_products_meet_in_no_bank() {
+    let one_place = [
+        "register [1] [512] [8], lane [2] [4] [64] [128] [256], warp [16] [32] [1024] -> dim0 2048",
+        "register [0, 0, 1] [0, 8, 0] [0, 0, 8], lane [0, 0, 2] [0, 0, 4] [0, 1, 0] [0, 2, 0] [0, 4, 0], \
+         warp [0, 0, 16] [0, 0, 32] [1, 0, 0] -> dim0 2, dim1 16, dim2 64",
+        "register [0, 1] [8, 0] [0, 8], lane [0, 2] [0, 4] [1, 0] [2, 0] [4, 0], warp [0, 16] [0, 32] [0, 0] \
+         -> dim0 16, dim1 64",
+        "register [1] [512] [8], lane [2] [4] [64] [128] [256], warp [16] [32] [0] -> dim0 1024",
+    ];
+    // Lanes and warps that have what others have.
+    let several = [
+        "register [1] [256] [8] [128], lane [2] [4] [32] [64] [0], warp [16] [0] [512] -> dim0 1024",
+        "register [0, 0, 1] [0, 8, 0] [0, 0, 8] [0, 4, 0], lane [0, 0, 2] [0, 0, 4] [0, 1, 0] [0, 2, 0] [0, 0, 0], \
+         warp [0, 0, 16] [0, 0, 0] [1, 0, 0] -> dim0 2, dim1 16, dim2 32",
+        "register [0, 1] [8, 0] [0, 8] [4, 0], lane [0, 2] [0, 4] [1, 0] [2, 0] [0, 0], warp [0, 16] [0, 0] [0, 0] \
+         -> dim0 16, dim1 32",
+        "register [1] [256] [8] [128], lane [2] [4] [32] [64] [0], warp [16] [0] [0] -> dim0 512",
+    ];
+    for (layouts, columns) in [(one_place, 64), (several, 32)] {
+        for dtype in ["i32", "i64"] {
+            let (all, sums) = (32 * columns, 16 * columns);
+            let body = format!(
+                "  %i: i32[{all}] #0 = arange {{lo = 0, hi = {all}}}
+  %xs: *x[{all}] #0 = splat %x
+  %xp: *x[{all}] #0 = add_ptr %xs, %i
+  %v: {dtype}[{all}] #0 = load %xp
+  %t: {dtype}[2, 16, {columns}] #1 = reshape %v
+  %s: {dtype}[16, {columns}] #2 = reduce %t {{axis = 0}} (%p: {dtype}, %q: {dtype}) {{
+    %m: {dtype} = add %p, %q
+    yield %m
+  }}
+  %r: {dtype}[{sums}] #3 = reshape %s
+  %j: i32[{sums}] #3 = arange {{lo = 0, hi = {sums}}}
+  %os: *out[{sums}] #3 = splat %out
+  %op: *out[{sums}] #3 = add_ptr %os, %j
+  store %op, %r"
+            );
+            let params = [format!("%x x: ptr {dtype}"), format!("%out out: ptr_mut {dtype}")];
+            let kernel = placed(&params.each_ref().map(String::as_str), &layouts, &body);
+            let numbers = (0..all).map(|i: i64| i * 7919 % 1000 - 500);
+            let buffers: [HostBuffer; 2] = if dtype == "i32" {
+                [numbers.map(|i| i as i32).collect::<Vec<_>>().into(), vec![0i32; sums as usize].into()]
+            } else {
+                [numbers.collect::<Vec<i64>>().into(), vec![0i64; sums as usize].into()]
+            };
+            let compiled = check(&kernel, 8, &buffers);
+            let shared = &compiled.report().shared;
+            assert!(shared.len() == 2 && shared.iter().all(|one| one.conflicts == 0 && one.bytes == 16), "{shared:?}");
+        }
+    }
+}
+
 /// Of equal values any may be the largest, but it is one and the same for all lanes.
 #[test]
 fn all_lanes_have_one_result() {

@@ -73,17 +73,23 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// The exchange in which each thread combines so many of the warp bits itself, and lanes the others.
     fn new(plan: &ReductionPlan, elem_bits: u32, own_bits: u32) -> Result<Exchange, LayoutError> {
-        // Elements of the result are neighbours, warps far apart: then neither side has bank conflicts.
         let warps = plan.partials.tile_shape().len() as u8 - 1;
-        let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
-        let shared = shared_in_order(&plan.partials, &order)?;
         let (readers, lane_steps) = readers(plan, warps, own_bits)?;
-        Ok(Exchange {
-            store: shared_access(&plan.partials, &shared, elem_bits)?,
-            load: shared_access(&readers, &shared, elem_bits)?,
-            registers: readers.in_size(LayoutDim::Register) as usize,
-            lane_steps,
-        })
+        let through = |shared: LinearLayout| {
+            let store = shared_access(&plan.partials, &shared, elem_bits)?;
+            Ok((store, shared_access(&readers, &shared, elem_bits)?))
+        };
+        // Elements of the result are neighbours, warps far apart: then neither side has bank conflicts, if neighbouring lanes have
+        // neighbours.
+        let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
+        let (mut store, mut load) = through(shared_in_order(&plan.partials, &order)?)?;
+        if store.conflicts + load.conflicts > 0 {
+            let (other_store, other_load) = through(shared_by_lanes(&plan.partials, elem_bits)?)?;
+            if other_store.wavefronts() + other_load.wavefronts() < store.wavefronts() + load.wavefronts() {
+                (store, load) = (other_store, other_load);
+            }
+        }
+        Ok(Exchange { store, load, registers: readers.in_size(LayoutDim::Register) as usize, lane_steps })
     }
 }
 
@@ -126,6 +132,23 @@ fn readers(plan: &ReductionPlan, axis: u8, own_bits: u32) -> Result<(LinearLayou
     let ins: Vec<_> = [(LayoutDim::Register, registers), (LayoutDim::Lane, lanes)].into_iter().chain(others).collect();
     let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, plan.partials.out_size(dim))).collect();
     Ok((LinearLayout::from_bases(&ins, &outs)?, steps))
+}
+
+/// Shared memory that holds the tile of `layout` as threads do: vectors of a lane's registers, lane by lane, then the rest of the
+/// registers, and warps.
+fn shared_by_lanes(layout: &LinearLayout, elem_bits: u32) -> Result<LinearLayout, LayoutError> {
+    let copies = layout.free_variable_masks();
+    let own = |dim: LayoutDim| {
+        let mask = copies.iter().find(|(of, _)| *of == dim).map_or(0, |&(_, mask)| mask);
+        let bases = layout.bases(dim).into_iter().enumerate();
+        bases.filter(move |(bit, _)| mask >> bit & 1 == 0).map(|(_, base)| base).collect::<Vec<_>>()
+    };
+    let registers = own(LayoutDim::Register);
+    let vector = (ACCESS_BITS / elem_bits).max(1).ilog2().min(registers.len() as u32) as usize;
+    let (within, beyond) = registers.split_at(vector);
+    let bases = [within, &own(LayoutDim::Lane), beyond, &own(LayoutDim::Warp)].concat();
+    let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, layout.out_size(dim))).collect();
+    LinearLayout::from_bases(&[(LayoutDim::Offset, bases)], &outs)
 }
 
 /// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.
