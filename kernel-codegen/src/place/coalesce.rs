@@ -22,7 +22,8 @@
 //! All accesses of one shape that run along the same dimension agree on the number of elements per thread: the
 //! most that any of them can use, but no more than 16 bytes of any store, because a store of a part of a sector
 //! wastes the rest of it, while a load finds the rest in the first-level cache. Factors of products agree with those of
-//! their own width alone ([`super::factors`]).
+//! their own width alone ([`super::factors`]), and so does what they are unpacked from ([`super::unpacked`]): copies to
+//! shared memory pass that cache by, and fetch a sector twice of which they take half at a time.
 //!
 //! Where a kernel reduces along the fastest dimension, warps are laid along the others first, so that
 //! a warp has whole rows and the reduction needs no shared memory.
@@ -53,7 +54,8 @@ struct TileAccess {
     store_limit: Option<u32>,
     /// Bytes of an element.
     bytes: u32,
-    /// The vector of a load that is nothing but a factor of products, which agrees with those of its width.
+    /// The vector of a load that is nothing but a factor of products, or what factors are unpacked from in other threads: it
+    /// agrees with those of its width.
     factor: Option<u32>,
 }
 
@@ -157,7 +159,8 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
     let threads = u64::from(placement.num_warps * WARP_SIZE);
     let vector = run.min(limit).min((numel / threads).max(1)) as u32;
     let is_store = adds_vectors || matches!(kind, MemoryOp::Store { .. });
-    let factor = placement.factors.alone.contains(&op).then_some(vector);
+    let apart = placement.factors.alone.contains(&op) || placement.packed.contains(&op);
+    let factor = apart.then_some(vector);
     TileAccess { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes, factor }
 }
 
@@ -264,7 +267,7 @@ pub(super) fn default_layout(
     let known = placement.access.iter().enumerate().filter_map(|(op, access)| Some((op, (*access)?)));
     let alike = known.filter(|(_, layout)| placement.table.get(*layout).tile_shape() == shape);
     // Those of factors are for shared memory.
-    let factors: BTreeSet<usize> = placement.factors.alone.iter().map(|op| op.index()).collect();
+    let factors: BTreeSet<usize> = placement.factors.alone.union(&placement.packed).map(|op| op.index()).collect();
     if let Some((_, layout)) = alike.min_by_key(|&(op, _)| (factors.contains(&op), op)) {
         return Ok(layout);
     }

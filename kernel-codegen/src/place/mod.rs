@@ -46,7 +46,7 @@ mod tile;
 pub(crate) mod transfer;
 mod unpacked;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Def, Func, LayoutId, LayoutTable, OpId, Span, ValueId};
@@ -101,6 +101,8 @@ struct Placement<'f> {
     products: BTreeMap<OpId, Vec<LayoutId>>,
     /// Where values are computed that become factors of products in their own threads.
     unpacked: BTreeMap<ValueId, LayoutId>,
+    /// The loads that those are unpacked from.
+    packed: BTreeSet<OpId>,
     /// Per value.
     homes: Vec<Home>,
     /// Whether the body of a loop is visited for the first time, to learn where carried values are computed.
@@ -171,12 +173,13 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: 
         chosen: vec![None; func.ops.len()],
         products: BTreeMap::new(),
         unpacked: BTreeMap::new(),
+        packed: BTreeSet::new(),
         homes: vec![Home::Rematerialise; func.values.len()],
         first_visit: false,
         demands: vec![Vec::new(); func.values.len()],
     };
-    coalesce::choose(&mut placement)?;
     unpacked::choose(&mut placement)?;
+    coalesce::choose(&mut placement)?;
     home::region(&mut placement, func.body)?;
     demand::region(&mut placement, func.body)?;
     let Placement { table, chosen, products, homes, demands, .. } = placement;

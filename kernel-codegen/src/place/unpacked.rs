@@ -45,11 +45,19 @@ pub(super) fn choose(p: &mut Placement<'_>) -> Result<(), CodegenError> {
         for (&factor, layout) in func.op(id).operands[..2].iter().zip(layouts) {
             let mut chain = Chain::default();
             if chain.back(p, factor, layout).is_some() && chain.pays(p, factor) {
+                let packed: Vec<OpId> = chain.sources(p, factor).map(|(id, _)| id).collect();
+                p.packed.extend(packed);
                 chain.values.into_iter().for_each(|(value, layout)| _ = p.unpacked.entry(value).or_insert(layout));
             }
         }
     }
     Ok(())
+}
+
+/// Bytes of a tile.
+fn bytes(p: &Placement<'_>, value: ValueId) -> u64 {
+    let ty = p.func.ty(value);
+    ty.numel().unwrap_or(0).unsigned_abs() * ty.dtype().map_or(0, |dtype: DType| dtype.bytes().into())
 }
 
 /// What a factor is computed from.
@@ -90,19 +98,20 @@ impl Chain {
         Some(loaded)
     }
 
+    /// The loads that the factor is unpacked from, without those of scales.
+    fn sources(&self, p: &Placement<'_>, factor: ValueId) -> impl Iterator<Item = (OpId, LayoutId)> {
+        let whole = bytes(p, factor);
+        self.loads.iter().copied().filter(move |(id, _)| bytes(p, p.func.op(*id).results[0]) * MOST_NARROW >= whole)
+    }
+
     /// Whether threads read vectors of what they alone need.
     fn pays(&self, p: &Placement<'_>, factor: ValueId) -> bool {
-        let bytes = |value: ValueId| {
-            p.func.ty(value).numel().unwrap_or(0).unsigned_abs()
-                * p.func.ty(value).dtype().map_or(0, |d: DType| d.bytes().into())
-        };
-        let whole = bytes(factor);
-        let result = |id: OpId| p.func.op(id).results[0];
-        let mut sources = self.loads.iter().filter(|(id, _)| bytes(result(*id)) * MOST_NARROW >= whole).peekable();
+        let whole = bytes(p, factor);
+        let mut sources = self.sources(p, factor).peekable();
         sources.peek().is_some()
             && !self.values.is_empty()
-            && sources.all(|&(id, layout)| {
-                let least = if bytes(result(id)) < whole { PACKED_BYTES } else { MOVED_BYTES };
+            && sources.all(|(id, layout)| {
+                let least = if bytes(p, p.func.op(id).results[0]) < whole { PACKED_BYTES } else { MOVED_BYTES };
                 let alone = p.table.get(layout).free_variable_mask(LayoutDim::Lane) == 0;
                 alone && coalesce::vector_bytes(p, id, layout) >= least
             })

@@ -11,6 +11,7 @@
 //! | `hints` | promises that hold, and ones that do not |
 //! | `indices` | loaded indices, bounded in the usual ways |
 //! | `products` | matrix products, 8-bit floats |
+//! | `batched_words` | batches whose factors are unpacked in the threads that multiply them |
 //! | `scaled` | factors with scales and split factors, in loops and outside |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `kept_factors` | factors that no loop around a product changes |
@@ -37,6 +38,7 @@
 mod arithmetic;
 mod attention;
 mod bad_input;
+mod batched_words;
 mod bounds;
 mod constants;
 mod dependent;

@@ -382,24 +382,40 @@ fn is_contiguous(layout: &LinearLayout, axis: u8, other: u8) -> bool {
 /// conversions, take an H100 twice the time of a product of 4-bit weights. So only the bits of a chunk in its line are
 /// exchanged, by the three lowest of the row's number, in the order that has the fewest conflicts.
 ///
-/// `None` for tiles that are not matrices of whole lines.
+/// Axes before the last two count as rows. `None` for tiles that are not of whole lines.
 fn rows_for(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Option<LinearLayout> {
     let shape = from.tile_shape();
-    let &[first, second] = shape.as_slice() else { return None };
-    let transposed = is_contiguous(from, 0, 1);
-    let (rows, columns) = if transposed { (second, first) } else { (first, second) };
+    let rank = shape.len();
+    if rank < 2 {
+        return None;
+    }
+    let transposed = is_contiguous(from, rank as u8 - 2, rank as u8 - 1);
+    let across = if transposed { rank - 2 } else { rank - 1 };
     let (line, chunk) = (8 * LINE_BYTES / bits, 8 * CHUNK_BYTES / bits);
+    let columns = shape[across];
     if columns < line {
         return None;
     }
+    // The place of each power of two of rows, the innermost first.
+    let down: Vec<(usize, u32)> = (0..rank)
+        .rev()
+        .filter(|&axis| axis != across)
+        .flat_map(|axis| (0..shape[axis].ilog2()).map(move |bit| (axis, 1 << bit)))
+        .collect();
     let made = |order: [u32; 3]| {
-        let place = |row: u32, column: u32| if transposed { vec![column, row] } else { vec![row, column] };
-        let swizzle = |bit: u32| order.get(bit as usize).map_or(0, |place| chunk << place);
-        let inside = (0..line.ilog2()).map(|bit| place(0, 1 << bit));
-        let down = (0..rows.ilog2()).map(|bit| place(1 << bit, swizzle(bit)));
-        let across = (line.ilog2()..columns.ilog2()).map(|bit| place(0, 1 << bit));
-        let bases = inside.chain(down).chain(across).collect();
-        let outs = [(LayoutDim::Axis(0), first), (LayoutDim::Axis(1), second)];
+        let place = |parts: &[(usize, u32)]| {
+            let mut place = vec![0; rank];
+            parts.iter().for_each(|&(axis, at)| place[axis] = at);
+            place
+        };
+        let inside = (0..line.ilog2()).map(|bit| place(&[(across, 1 << bit)]));
+        let rows = down.iter().enumerate().map(|(bit, &row)| {
+            let swizzle = order.get(bit).map_or(0, |place| chunk << place);
+            place(&[row, (across, swizzle)])
+        });
+        let beyond = (line.ilog2()..columns.ilog2()).map(|bit| place(&[(across, 1 << bit)]));
+        let bases = inside.chain(rows).chain(beyond).collect();
+        let outs: Vec<_> = (0..rank).map(|axis| (LayoutDim::Axis(axis as u8), shape[axis])).collect();
         LinearLayout::from_bases(&[(LayoutDim::Offset, bases)], &outs).ok()
     };
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];

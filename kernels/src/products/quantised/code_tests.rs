@@ -27,6 +27,16 @@ fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str,
     Some(code)
 }
 
+/// Asserts that neighbouring lanes copy neighbouring vectors of 16 bytes of the words, whatever is stored of their shape: a copy to
+/// shared memory fetches whole sectors.
+fn assert_neighbours(report: &str) {
+    let load = report.lines().find(|line| line.contains("load `words`")).unwrap_or_else(|| panic!("{report}"));
+    let number = load.rsplit("layout #").next().unwrap_or_default();
+    let layout = report.lines().find_map(|line| line.trim().strip_prefix(&format!("layout #{number}: ")));
+    let layout = layout.unwrap_or_else(|| panic!("no layout #{number}: {report}"));
+    assert!(layout.starts_with("register: [0, 1] [0, 2] [") && layout.contains("lane: [0, 4] [0, 8] "), "{layout}");
+}
+
 /// A product of words of 4-bit numbers.
 fn words<F: Float>(([bm, bn, bk], stages, warps): Tile, awq: bool) -> Option<Code> {
     let (few, ahead) = (bm < 64, stages as usize);
@@ -36,6 +46,9 @@ fn words<F: Float>(([bm, bn, bk], stages, warps): Tile, awq: bool) -> Option<Cod
         .num_warps(warps)
         .num_stages(stages)
         .compile(Target::sm_90a());
+    if let (true, Ok(compiled)) = (few, &compiled) {
+        assert_neighbours(compiled.report());
+    }
     check(&format!("{bm} x {bn} x {bk}, AWQ: {awq}"), compiled, "words", bm)
 }
 

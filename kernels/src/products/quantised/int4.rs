@@ -107,21 +107,20 @@ impl<F: Float> Packed<F> for Int4<'_, F> {
     }
 
     /// Few rows are multiplied where words are unpacked. In AWQ's words a thread has all columns of a word, and a warp 8 times as many:
-    /// 256 for 4 warps. Words of rows are taken for as many columns if there are 16 rows at most: what is computed for a step
-    /// beside the weights is shared by twice as many. 8192 columns of 8192 rows take 17.2 us on an H200, and 17.5 with 128.
+    /// 256 for 4 warps. Words of rows are taken for as many columns if there are 16 rows at most and each multiprocessor has so
+    /// many: what is computed for a step beside the weights is then shared by twice as many.
     fn adjusted(&self, config: QuantisedConfig, device: &Device) -> QuantisedConfig {
         if !unpacks_in_threads(&config) {
             return config;
         }
         let fills = self.shape[1].div_ceil(256) >= device.multiprocessor_count();
+        let few = config.bm <= 16;
+        // Where each multiprocessor has one program, that has its shared memory.
         match self.packing {
-            // Where each multiprocessor has one program, that has its shared memory.
             Packing::Awq => {
-                QuantisedConfig { bn: 256, bk: 128, num_stages: if fills || config.bm > 16 { 3 } else { 4 }, ..config }
+                QuantisedConfig { bn: 256, bk: 128, num_stages: if fills || !few { 3 } else { 4 }, ..config }
             }
-            Packing::Gptq if config.bm <= 16 => {
-                QuantisedConfig { bn: 256, bk: 128, num_stages: if fills { 3 } else { 4 }, ..config }
-            }
+            Packing::Gptq if few && fills => QuantisedConfig { bn: 256, bk: 128, num_stages: 3, ..config },
             Packing::Gptq => QuantisedConfig { bk: 128, num_stages: 4, ..config },
         }
     }
