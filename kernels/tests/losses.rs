@@ -86,7 +86,12 @@ impl Options {
 }
 
 fn targets(random: &mut Random, rows: usize, classes: usize) -> Vec<i64> {
-    (0..rows).map(|row| if row % 4 == 1 { IGNORED } else { random.below(classes.min(7)) as i64 }).collect()
+    let target = |random: &mut Random, row: usize| match row {
+        0 => classes as i64 - 1,
+        _ if row % 4 == 1 => IGNORED,
+        _ => Some(random.below(classes) as i64).filter(|target| *target != IGNORED).unwrap_or(0),
+    };
+    (0..rows).map(|row| target(random, row)).collect()
 }
 
 /// The losses, the gradient out of place with a `dloss`, and both at once in place.
@@ -178,6 +183,46 @@ fn cross_entropy_of_infinite_logits() {
         let loss = rows::cross_entropy_in_place(cx, &mut x, &targets, CrossEntropy::default())?;
         assert_close("loss", &loss.to_vec()?, &[2f64.ln()], |_, _| 1e-6);
         assert_close("gradient", &x.to_vec()?, &[0.0, 0.5, -0.5, 0.0], |_, _| 1e-6);
+        Ok(())
+    });
+}
+
+/// Rows of the smallest numbers that there are, which is what masks leave, and of the largest of f16: whole, held, and in pieces.
+#[test]
+fn cross_entropy_of_large_logits() {
+    on_every_device(|cx| [72, 16_392, 40_000].into_iter().try_for_each(|classes| check_large_logits(cx, classes)));
+}
+
+fn check_large_logits(cx: &Context, classes: usize) -> Result<(), Error> {
+    let targets = Tensor::upload(cx.device(), &[classes as i32 - 1], [1])?;
+    let mut x = Tensor::upload(cx.device(), &vec![bf16::MIN; classes], [1, classes])?;
+    let loss = rows::cross_entropy_in_place(cx, &mut x, &targets, CrossEntropy::default())?;
+    assert_close("loss", &loss.to_vec()?, &[(classes as f64).ln()], |_, want| 1e-5 * want);
+    let mut want = vec![1.0 / classes as f64; classes];
+    want[classes - 1] -= 1.0;
+    assert_close("gradient", &x.to_vec()?, &want, |_, want| want.abs() * 0.01);
+
+    let mut x = vec![f16::from_f32(0.0); classes];
+    x[3] = f16::from_f32(60_000.0);
+    x[classes - 1] = f16::from_f32(60_000.0);
+    let mut x = Tensor::upload(cx.device(), &x, [1, classes])?;
+    let loss = rows::cross_entropy_in_place(cx, &mut x, &targets, CrossEntropy::default())?;
+    assert_close("loss", &loss.to_vec()?, &[2f64.ln()], |_, _| 1e-6);
+    let mut want = vec![0.0; classes];
+    (want[3], want[classes - 1]) = (0.5, -0.5);
+    assert_close("gradient", &x.to_vec()?, &want, |_, _| 5e-4);
+    Ok(())
+}
+
+/// Tables may say what cannot be: it is refused, and nothing is left out.
+#[test]
+fn blocks_that_are_no_powers_of_two_are_refused() {
+    on_every_device(|cx| {
+        let cx = cx.clone().with_config(CrossEntropyConfig { block: 32_770, num_warps: 16 });
+        let mut x = Tensor::<bf16, 2>::zeros(cx.device(), [1, 32_770])?;
+        let targets = Tensor::upload(cx.device(), &[1], [1])?;
+        let error = message(rows::cross_entropy_in_place(&cx, &mut x, &targets, CrossEntropy::default()));
+        assert!(error.contains("32770"), "{error}");
         Ok(())
     });
 }

@@ -3,6 +3,7 @@
 use super::cross_entropy_held::CrossEntropyGradientHeldConsts;
 use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_into, cross_entropy_rows_into};
 use super::reduction::{Reduction, reduce};
+use super::warps_of;
 use crate::arguments::{Source, packed};
 use crate::config::{Key, config};
 use crate::device::exponentials;
@@ -24,17 +25,17 @@ config! {
 impl CrossEntropyConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
-    /// Logits of a longer row that are taken at a time, 16 a thread.
+    /// Logits of a longer row that are taken at a time.
     const PIECE: usize = 8192;
 
-    pub(super) fn choose(classes: usize) -> Self {
+    pub(super) fn choose(classes: usize, bytes: usize) -> Self {
         let whole = classes.next_power_of_two().max(64);
         let block = if whole <= Self::WHOLE { whole } else { Self::PIECE };
-        CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
+        CrossEntropyConfig { block, num_warps: warps_of(block, bytes) }
     }
 
     /// Of the gradient, which takes a longer row in pieces of the same length: what it reads again is in the cache. Rows of 16
-    /// bits and twice the length are held as they are, if they begin at whole units of 16 bytes.
+    /// bits and twice the length are held as they are, if all begin as the first does at units of 16 bytes.
     pub(super) fn choose_gradient(classes: usize, are_held: bool) -> Self {
         let longest = if are_held && classes <= 2 * Self::WHOLE { 2 * Self::WHOLE } else { Self::WHOLE };
         let block = classes.next_power_of_two().clamp(64, longest);
@@ -43,7 +44,7 @@ impl CrossEntropyConfig {
 
     /// What a thread of a program has that holds its row, so that two programs fit a multiprocessor.
     pub(super) fn registers(&self) -> u32 {
-        (65_536 / (2 * 32 * self.num_warps.max(1))).clamp(64, 255) as u32
+        (1024 / self.num_warps.max(1)).clamp(64, 255) as u32
     }
 }
 
@@ -128,7 +129,7 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const G
     let nll = if smoothing > 0.0 {
         lse - (1.0 - smoothing) as T::Acc * chosen - smoothing as T::Acc * (total / columns as T::Acc)
     } else {
-        lse - chosen
+        peak - chosen + log(mass)
     };
     store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
 }
@@ -171,36 +172,38 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
     let target = target as i32;
     let share = smoothing as T::Acc / columns as T::Acc;
     let hit = factor * (1.0 - smoothing) as T::Acc;
-    let (lse, total) = if WHOLE {
+    let (peak, mass, total) = if WHOLE {
         let column = arange(0, BLOCK);
-        let mask = column < columns;
-        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let inside = column < columns;
+        let values = load(x + column, mask = inside, other = T::NEG_INFINITY) as T::Acc;
         let peak = max(values, axis = 0);
         let numerator = exp(values - peak);
-        let exponentials = sum(numerator, axis = 0);
-        let lse = peak + log(exponentials);
-        let weight = factor * (1.0 + 2.0 * z as T::Acc * lse) / exponentials;
+        let mass = sum(numerator, axis = 0);
+        let weight = factor * (1.0 + 2.0 * z as T::Acc * (peak + log(mass))) / mass;
         let gradient = numerator * weight - select(column == target, hit, 0.0);
         let gradient = if smoothing > 0.0 { gradient - factor * share } else { gradient };
-        store(out + column, gradient as T, mask = mask);
-        (lse, if smoothing > 0.0 { sum(select(mask, values, 0.0), axis = 0) } else { 0.0 })
+        store(out + column, gradient as T, mask = inside);
+        (peak, mass, if smoothing > 0.0 { sum(select(inside, values, 0.0), axis = 0) } else { 0.0 })
     } else {
         let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
-        let lse = peak + log(mass);
-        let weight = factor * (1.0 + 2.0 * z as T::Acc * lse);
+        let weight = factor * (1.0 + 2.0 * z as T::Acc * (peak + log(mass))) / mass;
         for first in (0..columns).step_by(BLOCK) {
             let column = first + arange(0, BLOCK);
-            let mask = column < columns;
-            let values = load(x + column, mask = mask) as T::Acc;
-            let gradient = exp(values - lse) * weight - select(column == target, hit, 0.0);
+            let inside = column < columns;
+            let values = load(x + column, mask = inside) as T::Acc;
+            let gradient = exp(values - peak) * weight - select(column == target, hit, 0.0);
             let gradient = if smoothing > 0.0 { gradient - factor * share } else { gradient };
-            store(out + column, gradient as T, mask = mask);
+            store(out + column, gradient as T, mask = inside);
         }
-        (lse, total)
+        (peak, mass, total)
     };
     if let Some(losses) = losses {
-        let nll =
-            if smoothing > 0.0 { lse - (1.0 - smoothing) as T::Acc * chosen - share * total } else { lse - chosen };
+        let lse = peak + log(mass);
+        let nll = if smoothing > 0.0 {
+            lse - (1.0 - smoothing) as T::Acc * chosen - share * total
+        } else {
+            peak - chosen + log(mass)
+        };
         store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
     }
 }
@@ -258,7 +261,7 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     if to.rows == 0 || to.columns == 0 {
         return Ok(());
     }
-    let are_wide = [from.stride, to.stride].iter().all(|stride| stride % 8 == 0);
+    let are_wide = to.rows == 1 || [from.stride, to.stride].iter().all(|stride| stride % 8 == 0);
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[to.rows, to.columns], || {
         CrossEntropyConfig::choose_gradient(to.columns, size_of::<T>() == 2 && are_wide)
     })?;
@@ -270,7 +273,9 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     let (a, b, columns) = (from.stride as i64, to.stride as i64, check::size("logits", to.columns)?);
     let (ignore, smoothing, z) = (options.ignore_index, options.label_smoothing, options.z_loss);
     let warps = config.num_warps as u32;
-    if size_of::<T>() == 2 && config.block > CrossEntropyConfig::WHOLE && to.columns <= config.block {
+    let holds = config.block > CrossEntropyConfig::WHOLE && to.columns <= config.block;
+    // The other form refuses blocks that are no powers of two.
+    if size_of::<T>() == 2 && holds && config.block.is_power_of_two() {
         return CrossEntropyGradientHeldConsts { PIECE: config.block / 4 }
             .call(source, targets, scale, dloss, losses, out, a, b, dloss_stride, columns, ignore, smoothing, z)
             .grid(to.rows)
@@ -299,7 +304,8 @@ pub(super) fn losses<T: Float, I: Int>(
     if from.rows == 0 {
         return Ok(());
     }
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || CrossEntropyConfig::choose(from.columns))?;
+    let config =
+        cx.config(T::ELEMENT, &[from.rows, from.columns], || CrossEntropyConfig::choose(from.columns, size_of::<T>()))?;
     let (columns, stride) = (check::size("logits", from.columns)?, from.stride as i64);
     let (ignore, smoothing, z) = (options.ignore_index, options.label_smoothing, options.z_loss);
     CrossEntropyLossesConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>() }

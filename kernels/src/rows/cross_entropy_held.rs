@@ -56,13 +56,13 @@ pub(super) fn cross_entropy_gradient_held<T: Float, I: Int, const PIECE: usize>(
     let factor = if let Some(scale) = scale { load(scale) as T::Acc } else { 1.0 };
     let factor =
         if let Some(dloss) = dloss { factor * load(dloss + row as i64 * dloss_stride) as T::Acc } else { factor };
+    let target = target as i32;
     let chosen = load(x + target) as T::Acc;
-    // exp(v - m) = 2^(v log2(e) - m log2(e)), the exponent in one instruction.
+    // The difference first, which is exact near the maximum, however large that is.
     let binary = std::f32::consts::LOG2_E as T::Acc;
     let peak = max(maximum(maximum(a, b), maximum(c, d)), axis = 0) as T::Acc;
     let (a, b, c, d) = (afresh(a), afresh(b), afresh(c), afresh(d));
-    let top = peak * binary;
-    let numerator = |v| exp2(fma(v as T::Acc, binary, -top));
+    let numerator = |v| exp2((v as T::Acc - peak) * binary);
     let mass = sum(numerator(a) + numerator(b) + numerator(c) + numerator(d), axis = 0);
     let total = if smoothing > 0.0 {
         let part = |v, first| select(inside(first), afresh(v) as T::Acc, 0.0);
@@ -70,12 +70,20 @@ pub(super) fn cross_entropy_gradient_held<T: Float, I: Int, const PIECE: usize>(
     } else {
         0.0
     };
+    let (lse, share) = (peak + log(mass), smoothing as T::Acc / columns as T::Acc);
+    if let Some(losses) = losses {
+        let nll = if smoothing > 0.0 {
+            lse - (1.0 - smoothing) as T::Acc * chosen - share * total
+        } else {
+            peak - chosen + log(mass)
+        };
+        store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+    }
     let (a, b, c, d) = (afresh(a), afresh(b), afresh(c), afresh(d));
-    let lse = peak + log(mass);
-    let (weight, low) = (factor * (1.0 + 2.0 * z as T::Acc * lse), lse * binary);
-    let share = smoothing as T::Acc / columns as T::Acc;
+    let weight = factor * (1.0 + 2.0 * z as T::Acc * lse) / mass;
+    let there = exp2((chosen - peak) * binary) * weight - factor * ((1.0 - smoothing) as T::Acc + share);
     let gradient = |v| {
-        let gradient = exp2(fma(v as T::Acc, binary, -low)) * weight;
+        let gradient = numerator(v) * weight;
         (if smoothing > 0.0 { gradient - factor * share } else { gradient }) as T
     };
     store(out + lane, gradient(a), mask = inside(0));
@@ -83,11 +91,5 @@ pub(super) fn cross_entropy_gradient_held<T: Float, I: Int, const PIECE: usize>(
     store(out + (2 * PIECE + lane), gradient(c), mask = inside(2 * PIECE));
     store(out + (3 * PIECE + lane), gradient(d), mask = inside(3 * PIECE));
     // Over what was just stored there.
-    let there = exp2(fma(chosen, binary, -low)) * weight - factor * ((1.0 - smoothing) as T::Acc + share);
     store(out + target, there as T);
-    if let Some(losses) = losses {
-        let nll =
-            if smoothing > 0.0 { lse - (1.0 - smoothing) as T::Acc * chosen - share * total } else { lse - chosen };
-        store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
-    }
 }

@@ -1,6 +1,7 @@
 //! Group norm of images.
 
 use super::norm::Norm;
+use super::warps_of;
 use crate::arguments::{maybe, packed};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -26,12 +27,12 @@ impl GroupNormConfig {
     const PIECE: usize = 2048;
 
     /// The whole group, if one tile holds it.
-    pub(super) fn choose(channels: usize, inner: usize) -> Self {
+    pub(super) fn choose(channels: usize, inner: usize, bytes: usize) -> Self {
         let (rows, block) = (channels.next_power_of_two(), inner.next_power_of_two().max(16));
         if rows.saturating_mul(block) > Self::WHOLE {
             return Self::pieces(channels, inner);
         }
-        GroupNormConfig { channels: rows, block, num_warps: (rows * block / 512).clamp(1, 16) }
+        GroupNormConfig { channels: rows, block, num_warps: warps_of(rows * block, bytes) }
     }
 
     /// Pieces of a group.
@@ -41,9 +42,9 @@ impl GroupNormConfig {
         GroupNormConfig { channels, block, num_warps: (channels * block / 256).clamp(1, 16) }
     }
 
-    /// Of the gradient: 16 elements of `x` and as many of `dy` are held by a thread, or 32 of the largest groups.
-    pub(super) fn choose_gradient(channels: usize, inner: usize) -> Self {
-        let whole = Self::choose(channels, inner);
+    /// Of the gradient, which holds as many elements of `dy` as of `x`.
+    pub(super) fn choose_gradient(channels: usize, inner: usize, bytes: usize) -> Self {
+        let whole = Self::choose(channels, inner, bytes);
         if whole.channels >= channels && whole.block >= inner {
             return whole;
         }
@@ -174,7 +175,7 @@ impl Sizes {
         &self,
         cx: &Context,
         dtype: tilewright::ElementType,
-        choose: fn(usize, usize) -> GroupNormConfig,
+        choose: impl Fn(usize, usize) -> GroupNormConfig,
     ) -> Result<GroupNormConfig> {
         let sizes = [self.samples * self.groups, self.channels, self.inner];
         cx.config(dtype, &sizes, || choose(self.channels, self.inner))
@@ -220,7 +221,8 @@ fn forward<T: Float, P: Float>(
     }
     let [all_channels, channels, inner] = sizes.numbers()?;
     let (weight, bias) = (maybe(norm.weight), maybe(norm.bias));
-    let config = sizes.config(cx, T::ELEMENT, GroupNormConfig::choose)?;
+    let config =
+        sizes.config(cx, T::ELEMENT, |channels, inner| GroupNormConfig::choose(channels, inner, size_of::<T>()))?;
     if config.channels >= sizes.channels && config.block >= sizes.inner {
         return GroupWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
             .call(x.elements(), weight, bias, out.elements(), check::size("groups", groups)?, channels, inner, norm.eps)
@@ -247,7 +249,7 @@ fn forward<T: Float, P: Float>(
 /// # Shapes
 ///
 /// `x` is `[samples, channels, inner]` without gaps: images are reshaped, `inner` is height times width. The result has its
-/// shape; weight and bias of `norm` are `[channels]`. Any float. A group of up to 16,384 elements is read once; for larger ones
+/// shape; weight and bias of `norm` are `[channels]`. Any float. A group is read once if it has up to 16,384 elements with both sizes rounded up to powers of two; for larger ones
 /// mean and deviation of each group are allocated beside the result. One program computes those of a group: fewer groups than
 /// a GPU has multiprocessors leave some idle for that time.
 ///

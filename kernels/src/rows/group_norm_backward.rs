@@ -276,7 +276,7 @@ fn gradient<T: Float, P: Float>(
     let groups = check::size("groups", sizes.groups)?;
     let tall = [sizes.samples * sizes.groups, sizes.channels, sizes.inner];
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &tall, || {
-        GroupNormConfig::choose_gradient(sizes.channels, sizes.inner)
+        GroupNormConfig::choose_gradient(sizes.channels, sizes.inner, size_of::<T>())
     })?;
     let warps = config.num_warps as u32;
     let (x, dy, dx) = (x.elements(), dy.elements(), dx.elements());
@@ -290,7 +290,9 @@ fn gradient<T: Float, P: Float>(
             .stream(cx.stream())
             .launch(cx.device());
     }
-    let (pieces, tiles) = (sizes.inner.div_ceil(config.block), sizes.channels.div_ceil(config.channels));
+    // The launch refuses tiles of nothing.
+    let pieces = sizes.inner.div_ceil(config.block.max(1));
+    let tiles = sizes.channels.div_ceil(config.channels.max(1));
     let (per_channel, per_group) = (check::size("x", pieces)?, check::size("x", tiles)?);
     let mut moments = cx.device().empty::<P>(4 * sizes.samples * sizes.all_channels * pieces)?;
     let mut coefficients = cx.device().empty::<P>(4 * tall[0])?;
@@ -353,8 +355,8 @@ fn backward<T: Float, P: Float>(
     Ok(NormGradients { dx, dweight, dbias })
 }
 
-/// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every launch. A group of
-/// up to 16,384 elements is read once, larger ones twice. Allocates the gradients, and beside them two numbers for each channel of
+/// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every launch. A group
+/// is read once if it has up to 16,384 elements with both sizes rounded up to powers of two, larger ones twice. Allocates the gradients, and beside them two numbers for each channel of
 /// a sample, of larger groups four more for each channel and 4096 elements of it, and four for each group.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Logarithms of softmax, and their gradient.
 
+use super::warps_of;
 use crate::config::{Key, config};
 use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -20,7 +21,13 @@ impl LogSoftmaxConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
-    pub(super) fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize, bytes: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
+        LogSoftmaxConfig { block, num_warps: warps_of(block, bytes) }
+    }
+
+    /// Of the gradient, which reads two tensors: 16 elements a thread.
+    pub(super) fn choose_gradient(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
         LogSoftmaxConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
@@ -126,7 +133,8 @@ pub fn log_softmax_into<'a, 'b, T: Float, const R: usize>(
         return Ok(());
     }
     let columns = check::size("x", from.columns)?;
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || LogSoftmaxConfig::choose(from.columns))?;
+    let config =
+        cx.config(T::ELEMENT, &[from.rows, from.columns], || LogSoftmaxConfig::choose(from.columns, size_of::<T>()))?;
     LogSoftmaxRowsConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>(), WHOLE: from.columns <= config.block }
         .call(x.elements(), out.elements(), from.stride as i64, to.stride as i64, columns)
         .grid(from.rows)
@@ -175,7 +183,7 @@ pub fn log_softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
     }
     let columns = check::size("y", from.columns)?;
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || {
-        LogSoftmaxConfig::choose(from.columns)
+        LogSoftmaxConfig::choose_gradient(from.columns)
     })?;
     let strides = [from.stride, grads.stride, to.stride].map(|stride| stride as i64);
     LogSoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }

@@ -1,5 +1,6 @@
 //! Layer norm and RMS norm: they differ in whether the mean is subtracted.
 
+use super::warps_of;
 use crate::arguments::{maybe, maybe_mut, vector};
 use crate::config::config;
 use crate::{Context, TensorView, TensorViewMut, check};
@@ -22,12 +23,11 @@ impl NormConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
-    pub(super) fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize, bytes: usize) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         // Tiles of 1024 elements at least, so that a thread loads 16 bytes of 16-bit elements.
         let rows = (1024 / block).max(1);
-        // Two such loads a thread.
-        NormConfig { rows, block, num_warps: (rows * block / 512).clamp(2, 16) }
+        NormConfig { rows, block, num_warps: warps_of(rows * block, bytes).max(2) }
     }
 }
 
@@ -218,7 +218,8 @@ pub(super) fn forward<T: Float, const R: usize, const CENTRE: bool>(
         return Ok(());
     }
     let (rows, columns) = (check::size("x", from.rows)?, check::size("x", from.columns)?);
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || NormConfig::choose(from.columns))?;
+    let config =
+        cx.config(T::ELEMENT, &[from.rows, from.columns], || NormConfig::choose(from.columns, size_of::<T>()))?;
     let (before, residual) = added.map_or((None, None), |added| (added.before, Some(added.sum)));
     let (x, out, before, residual) = (x.elements(), out.elements(), maybe(before), maybe_mut(residual));
     let (weight, bias) = (maybe(norm.weight), maybe(norm.bias));

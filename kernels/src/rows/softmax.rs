@@ -1,5 +1,6 @@
 //! Softmax of rows, and its gradient.
 
+use super::warps_of;
 use crate::config::{Key, config};
 use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -20,9 +21,14 @@ impl SoftmaxConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
-    fn choose(columns: usize) -> Self {
+    fn choose(columns: usize, bytes: usize) -> Self {
         let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
-        // 16 elements a thread, which keeps loads wide and registers free.
+        SoftmaxConfig { block, num_warps: warps_of(block, bytes) }
+    }
+
+    /// Of the gradient, which reads two tensors: 16 elements a thread.
+    fn choose_gradient(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
         SoftmaxConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 }
@@ -134,7 +140,8 @@ pub fn softmax_into<'a, 'b, T: Float, const R: usize>(
         return Ok(());
     }
     let columns = check::size("x", from.columns)?;
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns))?;
+    let config =
+        cx.config(T::ELEMENT, &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns, size_of::<T>()))?;
     let (x, out, strides) = (x.elements(), out.elements(), (from.stride as i64, to.stride as i64));
     let warps = config.num_warps as u32;
     if from.columns <= config.block {
@@ -186,8 +193,9 @@ pub fn softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
         return Ok(());
     }
     let columns = check::size("y", from.columns)?;
-    let config =
-        cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns))?;
+    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || {
+        SoftmaxConfig::choose_gradient(from.columns)
+    })?;
     SoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(
             y.elements(),
