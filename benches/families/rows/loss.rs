@@ -19,8 +19,8 @@ fn labels(rows: usize, classes: usize) -> Vec<i32> {
     (0..rows).map(|row| (row * 7919 % classes) as i32).collect()
 }
 
-fn configs() -> [CrossEntropyConfig; 4] {
-    let tried = [(4096, 8), (8192, 8), (16_384, 16), (32_768, 32)];
+fn configs() -> [CrossEntropyConfig; 5] {
+    let tried = [(4096, 8), (8192, 8), (16_384, 16), (32_768, 16), (32_768, 32)];
     tried.map(|(block, num_warps)| CrossEntropyConfig { block, num_warps })
 }
 
