@@ -28,10 +28,10 @@
 //! are. But more may be alive than a thread can have, ptxas 13.0 gives up, takes 32 registers and spills kilobytes;
 //! asked for room for one program it takes all that there are. And where one program more would have room with a few
 //! registers less than are alive, ptxas spills these few; so it is asked for room for those that have them. And ptxas
-//! does not know of shared memory: for programs of which that has room for three it leaves registers as if for four or five. So
-//! where threads hold the factors, it is asked for room for as many as have shared memory, or for one in four less. The loop of a
-//! product of 16 rows by 4-bit weights, which took 94 registers, then takes 103, and the sum of what its instructions wait for each
-//! other falls from 693 cycles to 520; that of 256 columns takes 138 for 128, and 913 cycles for 1340. Elsewhere the
+//! does not know of shared memory: where that has room for three programs, it takes as few registers as leave room for four or
+//! five. So where threads hold the factors, it is asked for room for as many programs as have shared memory, or for one in four
+//! less. The loop of a product of 16 rows by 4-bit weights then takes 103 registers in place of 94, and its instructions wait
+//! for each other 520 cycles in place of 693; that of 256 columns takes 138 for 128, and waits 913 cycles for 1340. Elsewhere the
 //! question would only make it take more than it needs.
 
 use std::fmt;
