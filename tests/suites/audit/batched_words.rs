@@ -5,12 +5,17 @@ use tilewright::prelude::*;
 use tilewright_tests::devices::check;
 
 const M: usize = 16;
-const N: usize = 64;
 
 /// `x @ w`, where words of `w` have 8 rows of a column in 4 bits each. Rows and columns are multiplied in the order in which a
 /// thread has all of its words.
 #[kernel]
-fn words<const PARTS: usize, const K: usize>(x: Ptr<f16>, words: Ptr<i32>, out: PtrMut<f32>, k: i32, n: i32) {
+fn words<const PARTS: usize, const K: usize, const N: usize>(
+    x: Ptr<f16>,
+    words: Ptr<i32>,
+    out: PtrMut<f32>,
+    k: i32,
+    n: i32,
+) {
     static_assert!(K % 32 == 0);
     static_assert!(N % 4 == 0);
     let (i, j) = (arange(0, M), program_id(0) * N + arange(0, N));
@@ -46,13 +51,14 @@ fn batches_of_unpacked_factors() {
         }
         check(|device| {
             let (x, bits) = (device.upload(&x)?, device.upload(&bits)?);
-            for (parts, warps) in [(1, 2), (2, 4), (4, 8), (2, 1)] {
+            for (parts, columns, warps) in [(1, 64, 2), (2, 32, 4), (4, 64, 8), (4, 32, 8), (2, 64, 1)] {
                 let mut out = device.upload(&vec![f32::NAN; M * n])?;
-                let call = WordsConsts { PARTS: parts, K: 64 }.call(&x, &bits, &mut out, k as i32, n as i32);
-                let call = call.grid(n.div_ceil(N)).num_warps(warps);
+                let call =
+                    WordsConsts { PARTS: parts, K: 64, N: columns }.call(&x, &bits, &mut out, k as i32, n as i32);
+                let call = call.grid(n.div_ceil(columns)).num_warps(warps);
                 let compiled = call.compile(Target::sm_90a())?;
                 call.launch(device)?;
-                let what = format!("{k} x {n} in {parts} parts by {warps} warps");
+                let what = format!("{k} x {n} in {parts} parts of {columns} columns by {warps} warps");
                 assert_eq!(out.to_vec()?, expected, "{what}");
                 // Words are copied ahead, 16 bytes at a time, and numbers do not change threads.
                 let report = compiled.report();
