@@ -151,7 +151,7 @@ fn softmax_and_losses_are_compiled_well() {
     let warps = num_warps as u32;
     let call = LogSoftmaxRowsConsts { BLOCK: block, GROUP: 8, WHOLE: true }.call(&x, &mut out, s, s, n);
     check_launch("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
-    let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose_gradient(4096);
+    let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose(4096, 4);
     let warps = num_warps as u32;
     let call = LogSoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
     check_launch("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);

@@ -35,7 +35,7 @@ impl CrossEntropyConfig {
     }
 
     /// Of the gradient, which takes a longer row in pieces of the same length: what it reads again is in the cache. Rows of 16
-    /// bits and twice the length are held as they are, if all begin as the first does at units of 16 bytes.
+    /// bits and up to twice the length are held as they are, if their strides are whole units of 16 bytes.
     pub(super) fn choose_gradient(classes: usize, are_held: bool) -> Self {
         let longest = if are_held && classes <= 2 * Self::WHOLE { 2 * Self::WHOLE } else { Self::WHOLE };
         let block = classes.next_power_of_two().clamp(64, longest);

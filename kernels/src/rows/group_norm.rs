@@ -249,9 +249,9 @@ fn forward<T: Float, P: Float>(
 /// # Shapes
 ///
 /// `x` is `[samples, channels, inner]` without gaps: images are reshaped, `inner` is height times width. The result has its
-/// shape; weight and bias of `norm` are `[channels]`. Any float. A group is read once if it has up to 16,384 elements with both sizes rounded up to powers of two; for larger ones
-/// mean and deviation of each group are allocated beside the result. One program computes those of a group: fewer groups than
-/// a GPU has multiprocessors leave some idle for that time.
+/// shape; weight and bias of `norm` are `[channels]`. Any float. A group is read once if it has up to 16,384 elements with both
+/// sizes rounded up to powers of two; for larger ones mean and deviation of each group are allocated beside the result. One
+/// program computes those of a group: fewer groups than a GPU has multiprocessors leave some idle for that time.
 ///
 /// # Numerics
 ///

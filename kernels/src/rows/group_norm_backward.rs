@@ -6,7 +6,7 @@
 
 use super::group_norm::{GroupNormConfig, Sizes};
 use super::norm::Norm;
-use super::norm_backward::NormGradients;
+use super::norm_backward::{NormGradients, sums_of_columns};
 use crate::arguments::{maybe, packed};
 use crate::config::Key;
 use crate::device::row_sums;
@@ -220,24 +220,6 @@ pub(super) fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BL
     store(dx + start + column, (rstd * (gradient - common - (values - mean) * along)) as T, mask = mask);
 }
 
-/// The sums of `N` columns of a matrix, whose rows are taken `M` at a time.
-#[device]
-fn sums_of_samples<P: Float, const M: usize, const N: usize>(
-    parts: Ptr<P>,
-    column: Tile<i32, { [N] }>,
-    samples: i32,
-    all_channels: i32,
-) -> Tile<P::Acc, { [N] }> {
-    let mut sums = zeros::<P::Acc>([M, N]);
-    for first in (0..samples).step_by(M) {
-        let sample = first + arange(0, M);
-        let mask = (sample < samples)[(.., None)] & (column < all_channels)[(None, ..)];
-        let place = sample[(.., None)] as i64 * all_channels as i64 + column[(None, ..)] as i64;
-        sums += load(parts + place, mask = mask) as P::Acc;
-    }
-    sum(sums, axis = 0)
-}
-
 /// `dweight` and `dbias`: the sums over samples of the parts of channels, `N` of them by one program.
 #[kernel]
 pub(super) fn group_weights<T: Float, P: Float, const M: usize, const N: usize>(
@@ -251,13 +233,13 @@ pub(super) fn group_weights<T: Float, P: Float, const M: usize, const N: usize>(
     let column = program_id(0) * N + arange(0, N);
     if let Some(parts) = weight_parts {
         if let Some(dweight) = dweight {
-            let sums = sums_of_samples::<_, M, N>(parts, column, samples, all_channels);
+            let sums = sums_of_columns::<_, M, N>(parts, column, samples, all_channels);
             store(dweight + column, sums as T, mask = column < all_channels);
         }
     }
     if let Some(parts) = bias_parts {
         if let Some(dbias) = dbias {
-            let sums = sums_of_samples::<_, M, N>(parts, column, samples, all_channels);
+            let sums = sums_of_columns::<_, M, N>(parts, column, samples, all_channels);
             store(dbias + column, sums as T, mask = column < all_channels);
         }
     }
@@ -355,9 +337,10 @@ fn backward<T: Float, P: Float>(
     Ok(NormGradients { dx, dweight, dbias })
 }
 
-/// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every launch. A group
-/// is read once if it has up to 16,384 elements with both sizes rounded up to powers of two, larger ones twice. Allocates the gradients, and beside them two numbers for each channel of
-/// a sample, of larger groups four more for each channel and 4096 elements of it, and four for each group.
+/// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every
+/// launch. A group is read once if it has up to 16,384 elements with both sizes rounded up to powers of two, larger ones twice.
+/// Allocates the gradients, and beside them two numbers for each channel of a sample, of larger groups four more for each channel
+/// and 4096 elements of it, and four for each group.
 ///
 /// # Errors
 ///

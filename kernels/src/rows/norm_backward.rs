@@ -189,6 +189,23 @@ pub(super) fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const
     }
 }
 
+/// The sums of `N` columns of a matrix, whose rows are taken `M` at a time.
+#[device]
+pub(super) fn sums_of_columns<P: Float, const M: usize, const N: usize>(
+    parts: Ptr<P>,
+    column: Tile<i32, { [N] }>,
+    rows: i32,
+    columns: i32,
+) -> Tile<P::Acc, { [N] }> {
+    let mut sums = zeros::<P::Acc>([M, N]);
+    for first in (0..rows).step_by(M) {
+        let row = first + arange(0, M);
+        let mask = (row < rows)[(.., None)] & (column < columns)[(None, ..)];
+        sums += load(parts + row[(.., None)] as i64 * columns as i64 + column[(None, ..)], mask = mask) as P::Acc;
+    }
+    sum(sums, axis = 0)
+}
+
 /// Adds up the rows of one matrix or of two, `M` rows of `N` columns at a time.
 #[kernel]
 pub(super) fn column_sums<T: Float, P: Float, const M: usize, const N: usize>(
@@ -198,13 +215,7 @@ pub(super) fn column_sums<T: Float, P: Float, const M: usize, const N: usize>(
     columns: i32,
 ) {
     let column = program_id(0) * N + arange(0, N);
-    let mut sums = zeros::<P::Acc>([M, N]);
-    for first in (0..rows).step_by(M) {
-        let row = first + arange(0, M);
-        let mask = (row < rows)[(.., None)] & (column < columns)[(None, ..)];
-        sums += load(parts + row[(.., None)] as i64 * columns as i64 + column[(None, ..)], mask = mask) as P::Acc;
-    }
-    store(out + column, sum(sums, axis = 0) as T, mask = column < columns);
+    store(out + column, sums_of_columns::<_, M, N>(parts, column, rows, columns) as T, mask = column < columns);
 }
 
 /// The gradients that the backward pass of a norm returns.

@@ -21,15 +21,10 @@ impl SoftmaxConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
+    /// `bytes` are read of a column: one element, or two by the gradient.
     fn choose(columns: usize, bytes: usize) -> Self {
         let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
         SoftmaxConfig { block, num_warps: warps_of(block, bytes) }
-    }
-
-    /// Of the gradient, which reads two tensors: 16 elements a thread.
-    fn choose_gradient(columns: usize) -> Self {
-        let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
-        SoftmaxConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 }
 
@@ -194,7 +189,7 @@ pub fn softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
     }
     let columns = check::size("y", from.columns)?;
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[from.rows, from.columns], || {
-        SoftmaxConfig::choose_gradient(from.columns)
+        SoftmaxConfig::choose(from.columns, 2 * size_of::<T>())
     })?;
     SoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(
