@@ -103,6 +103,16 @@ pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: 
     store(scale, 1.0 / sum(counts) as f32);
 }
 
+/// The loss of a row of which the maximum, the sum of `exp(x - maximum)` and the target's logit are known, and what all classes
+/// have of the target's weight. Without smoothing it is that of differences, however large the logits are.
+#[device]
+pub(super) fn row_loss<A: Float>(peak: A, mass: A, chosen: A, smoothed: A, smoothing: f32, z: f32) -> A {
+    let lse = peak + log(mass);
+    let nll =
+        if smoothing > 0.0 { lse - (1.0 - smoothing) as A * chosen - smoothed } else { peak - chosen + log(mass) };
+    nll + z as A * lse * lse
+}
+
 /// The loss of each row.
 #[kernel(flush = true)]
 pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const GROUP: usize>(
@@ -124,14 +134,9 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const G
     assert!(target >= 0 && target < columns as i64, "a target is no class, and is not ignored");
     let x = logits + row as i64 * stride;
     let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
-    let lse = peak + log(mass);
     let chosen = load(x + target) as T::Acc;
-    let nll = if smoothing > 0.0 {
-        lse - (1.0 - smoothing) as T::Acc * chosen - smoothing as T::Acc * (total / columns as T::Acc)
-    } else {
-        peak - chosen + log(mass)
-    };
-    store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+    let smoothed = smoothing as T::Acc * (total / columns as T::Acc);
+    store(losses + row, row_loss(peak, mass, chosen, smoothed, smoothing, z) as f32);
 }
 
 /// The gradient of each row's loss, times `scale[0]` and `dloss[row * dloss_stride]`, and the loss.
@@ -198,13 +203,7 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
         (peak, mass, total)
     };
     if let Some(losses) = losses {
-        let lse = peak + log(mass);
-        let nll = if smoothing > 0.0 {
-            lse - (1.0 - smoothing) as T::Acc * chosen - share * total
-        } else {
-            peak - chosen + log(mass)
-        };
-        store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+        store(losses + row, row_loss(peak, mass, chosen, share * total, smoothing, z) as f32);
     }
 }
 

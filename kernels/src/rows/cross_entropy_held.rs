@@ -4,6 +4,7 @@
 //! of exponentials, and for the gradient. 32,768 elements are 32 registers of each of 512 threads, and two such programs fit a
 //! multiprocessor: one loads while the other computes or stores.
 
+use super::cross_entropy::row_loss;
 use tilewright::prelude::*;
 
 /// The same elements, as ones of which the compilers know nothing: of those of 16 bits a register then holds two, where f32 of
@@ -72,12 +73,7 @@ pub(super) fn cross_entropy_gradient_held<T: Float, I: Int, const PIECE: usize>(
     };
     let (lse, share) = (peak + log(mass), smoothing as T::Acc / columns as T::Acc);
     if let Some(losses) = losses {
-        let nll = if smoothing > 0.0 {
-            lse - (1.0 - smoothing) as T::Acc * chosen - share * total
-        } else {
-            peak - chosen + log(mass)
-        };
-        store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+        store(losses + row, row_loss(peak, mass, chosen, share * total, smoothing, z) as f32);
     }
     let (a, b, c, d) = (afresh(a), afresh(b), afresh(c), afresh(d));
     let weight = factor * (1.0 + 2.0 * z as T::Acc * lse) / mass;
