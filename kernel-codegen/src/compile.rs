@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
-use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, Subnormals, ValueId};
+use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, ParamKind, Placed, Span, Subnormals, ValueId};
 use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise, stay};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -14,6 +14,7 @@ use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
 use crate::passes::list::{self, Watcher};
 use crate::passes::pass::{Pass, Unit};
+use crate::passes::placed::tensor_copies::SharedRoom;
 use crate::report::Notes;
 use crate::{dot, flush, lines, lower, negations};
 use kernel_core::backend::nvidia::Options;
@@ -80,18 +81,41 @@ fn run_to_placed<T>(
 ) -> Result<T, CodegenError> {
     check_options(kernel.func(), options)?;
     let mut timings = Timings::default();
-    let start = Instant::now();
     let mut unit = Unit::new(*target, options);
+    let placed = match to_placed(kernel, &mut unit, watcher, &mut timings) {
+        // Copies that could do with less shared memory have taken it from what cannot.
+        Err(error) if error.exceeds_a_limit() && has_descriptors(kernel.func()) => {
+            unit = Unit::new(*target, options);
+            unit.room = SharedRoom::Little;
+            to_placed(kernel, &mut unit, watcher, &mut timings)
+        }
+        ended => ended,
+    }?;
+    finish(placed, unit, timings)
+}
+
+fn has_descriptors(func: &Func) -> bool {
+    func.params.iter().any(|param| matches!(param.kind, ParamKind::Desc { .. }))
+}
+
+/// Runs all passes.
+fn to_placed(
+    kernel: &Bound,
+    unit: &mut Unit,
+    watcher: &mut Watcher<'_>,
+    timings: &mut Timings,
+) -> Result<Placed, CodegenError> {
+    let start = Instant::now();
     let mut bound = kernel.clone();
-    run_all(list::BOUND, &mut bound, &mut unit, watcher, Bound::func)?;
+    run_all(list::BOUND, &mut bound, unit, watcher, Bound::func)?;
     timings.push("analyse", start.elapsed());
 
     let start = Instant::now();
-    let mut placed = list::placed(bound, &unit)?;
+    let mut placed = list::placed(bound, unit)?;
     list::passed(list::PLACE, placed.func(), &unit.plan, watcher)?;
-    run_all(list::PLACED, &mut placed, &mut unit, watcher, Placed::func)?;
+    run_all(list::PLACED, &mut placed, unit, watcher, Placed::func)?;
     timings.push("place", start.elapsed());
-    finish(placed, unit, timings)
+    Ok(placed)
 }
 
 /// Runs passes of one level, without those that are switched off.

@@ -35,7 +35,7 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
     Pass::optional("no_wrap", no_wrap::run),
     Pass::optional("unsigned_division", unsigned_division::run),
     Pass::needed("descriptors", |kernel, unit| {
-        unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies);
+        unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies, unit.room);
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
         Ok(())
     }),
@@ -87,7 +87,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         }
         Ok(())
     }),
-    Pass::needed("tensor_copies", |kernel, _| Ok(tensor_copies::run(kernel.func_mut())?)),
+    Pass::needed("tensor_copies", |kernel, unit| Ok(tensor_copies::run(kernel.func_mut(), unit.room)?)),
     Pass::optional("late_waits", |kernel, unit| {
         Ok(late_waits::run(kernel.func_mut(), Room::Programs(unit.target, unit.options.num_warps))?)
     }),

@@ -8,6 +8,7 @@ use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Func, ParamId, Safety, Span};
 use kernel_core::target::Target;
 
+use super::placed::tensor_copies::SharedRoom;
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::{CheckPlan, Checks};
 use crate::error::CodegenError;
@@ -71,6 +72,8 @@ pub(crate) struct Unit {
     pub(crate) plan: CheckPlan,
     /// The tensors whose blocks are copied by the hardware.
     pub(super) copied: BTreeSet<ParamId>,
+    /// How much shared memory their blocks may take.
+    pub(crate) room: SharedRoom,
     /// Whether the kernel has been divided among warps.
     pub(super) divided: bool,
     /// What became of its loops.
@@ -92,6 +95,7 @@ impl Unit {
             options: options.clone(),
             plan: CheckPlan::default(),
             copied: BTreeSet::new(),
+            room: SharedRoom::default(),
             divided: false,
             loops: Vec::new(),
             stays: Vec::new(),

@@ -6,10 +6,12 @@
 
 mod activation;
 pub mod fp8;
+mod gated;
 pub mod grouped;
 pub(crate) mod matmul;
 pub mod quantised;
 pub(crate) mod tiles;
 
 pub use activation::Activation;
+pub use gated::{GatedMatmul, GatedMatmulConfig};
 pub use matmul::{Matmul, MatmulConfig, Precision, matmul, matmul_into};

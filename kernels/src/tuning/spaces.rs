@@ -3,7 +3,9 @@
 
 use super::Asked;
 use super::visit::Tunable;
-use crate::products::{MatmulConfig, fp8::Fp8BlocksConfig, grouped::GroupedConfig, quantised::QuantisedConfig};
+use crate::products::{
+    GatedMatmulConfig, MatmulConfig, fp8::Fp8BlocksConfig, grouped::GroupedConfig, quantised::QuantisedConfig,
+};
 use crate::{attention, general, rows};
 use tilewright::launch::Constexprs;
 use tilewright::tune::Space;
@@ -61,6 +63,23 @@ impl Tunable for MatmulConfig {
             num_stages: [2, 3, 4, 5, 6],
         });
         space.where_(|c| fits(c.bm * c.bn, c.num_warps)).where_(|c| c.splits == 1 || c.resident == 0)
+    }
+}
+
+impl Tunable for GatedMatmulConfig {
+    fn space(asked: &Asked) -> Space<Self> {
+        let [m, n, k] = [0, 1, 2].map(|index| size(asked, index));
+        let few = m <= 32;
+        let space = space!(GatedMatmulConfig {
+            bm: if few { vec![16, 32] } else { blocks(64, 256, m) },
+            bn: blocks(32, 128, n),
+            bk: blocks(32, if few { 256 } else { 128 }, k),
+            group: if m <= 256 { vec![8] } else { vec![4, 8, 16] },
+            num_warps: [4, 8],
+            num_stages: [2, 3, 4, 5, 6],
+        });
+        // Both products.
+        space.where_(|c| fits(c.bm * c.bn * 2, c.num_warps))
     }
 }
 

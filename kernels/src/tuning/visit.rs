@@ -42,6 +42,7 @@ macro_rules! kernels {
 
 kernels! {
     products::MatmulConfig,
+    products::GatedMatmulConfig,
     products::fp8::Fp8BlocksConfig,
     products::grouped::GroupedConfig,
     products::quantised::QuantisedConfig,

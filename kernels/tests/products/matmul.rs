@@ -141,6 +141,48 @@ fn bias_activation_and_residual_follow_the_sums() {
     });
 }
 
+/// Programs that stay read the residual of each tile beside its products: of more tiles than a GPU has multiprocessors, of
+/// several products, and one residual for all of them.
+#[test]
+fn residuals_are_read_tile_after_tile() {
+    on_every_device(|cx| {
+        let [batch, m, n, k] =
+            if cx.device().compute_capability().is_some() { [3, 460, 200, 136] } else { [3, 70, 40, 72] };
+        let mut random = Random::new(8);
+        let ((a, xs), (b, ys)) =
+            (random.tensor::<bf16, 3>(cx, [batch, m, k]), random.tensor::<bf16, 3>(cx, [batch, k, n]));
+        let ((rest, rests), (bias, biases)) =
+            (random.tensor::<bf16, 3>(cx, [batch, m, n]), random.tensor::<bf16, 1>(cx, [n]));
+        let one = rest.view().narrow(0, 0..1)?.broadcast(0, batch)?;
+        let sums: Vec<_> =
+            (0..batch).map(|z| product(&xs[z * m * k..][..m * k], &ys[z * k * n..][..k * n], [m, n, k])).collect();
+        for (bm, bn, num_warps) in [(64, 32, 4), (32, 32, 4), (64, 64, 4)] {
+            let config = MatmulConfig { bm, bn, bk: 64, group: 4, splits: 1, resident: 1, num_warps, num_stages: 3 };
+            let mut table = Table::new();
+            table.insert(cx.device().name(), bf16::ELEMENT, &[batch, m, n, k], config);
+            let cx = cx.clone().with_table(table);
+            for (residual, step) in [(rest.view(), m * n), (one, 0)] {
+                let end = Matmul::default().bias(&bias).residual(residual)?;
+                let got = end.run(&cx, &a, &b)?.to_vec()?;
+                for z in 0..batch {
+                    let rests = &rests[z * step..][..m * n];
+                    let want: Vec<f64> = (0..m * n).map(|at| sums[z].sums[at] + biases[at % n] + rests[at]).collect();
+                    assert_close(
+                        &format!("{bm} x {bn}, step {step}"),
+                        &got[z * m * n..][..m * n],
+                        &want,
+                        |at, want| {
+                            sums[z].sizes[at] * lost(k)
+                                + 2.0 * UNIT * (want.abs() + rests[at].abs() + biases[at % n].abs())
+                        },
+                    );
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn several_products_and_one_factor_for_all() {
     on_every_device(|cx| {

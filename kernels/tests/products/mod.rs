@@ -1,6 +1,7 @@
 //! Products of matrices, against f64 on the host.
 
 mod fp8;
+mod gated;
 mod grouped;
 mod matmul;
 mod quantised;

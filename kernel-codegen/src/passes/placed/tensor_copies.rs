@@ -40,8 +40,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Elements, FenceKind, Func, GpuOp, Op, OpId, Param,
-    ParamId, ParamKind, RegionId, ShapeOp, Span, StoreMode, ValueId, view,
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Effect, Elements, FenceKind, Func, GpuOp, Literal, Op, OpId, Param,
+    ParamId, ParamKind, RegionId, Resource, ShapeOp, Span, StoreMode, ValueId, known, view,
 };
 use kernel_core::layout::LinearLayout;
 
@@ -57,14 +57,15 @@ const UNIT: u32 = 16;
 const PASS: &str = "tensor_copies";
 
 /// The parameters whose blocks are copied by the hardware.
-pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
+pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies, room: SharedRoom) -> BTreeSet<ParamId> {
     if !target.has_tensor_copies() || copies == TensorCopies::Never {
         return BTreeSet::new();
     }
     let tensors = Tensors::of(func);
     let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
     ids.filter(|&id| {
-        let useful = copies == TensorCopies::Always || tensors.products.contains(&id);
+        let near = tensors.products.contains(&id) || (room == SharedRoom::Much && tensors.meet_sums.contains(&id));
+        let useful = copies == TensorCopies::Always || near;
         useful && can_be_copied(func.param(id)) && tensors.fit(func, id)
     })
     .collect()
@@ -97,11 +98,13 @@ struct Tensors {
     ops: Vec<(ParamId, OpId, Vec<EnclosingRegion>)>,
     /// Tensors that feed matrix products, and tensors that are stored to in kernels with products.
     products: BTreeSet<ParamId>,
+    /// Tensors whose blocks meet the sums of products.
+    meet_sums: BTreeSet<ParamId>,
 }
 
 impl Tensors {
     fn of(func: &Func) -> Tensors {
-        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new() };
+        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new(), meet_sums: BTreeSet::new() };
         uses.region(func, func.body, &mut Vec::new());
         let mut factors = Vec::new();
         walk(func, &mut |id| {
@@ -124,6 +127,10 @@ impl Tensors {
             let stored: Vec<ParamId> =
                 uses.ops.iter().filter(|(_, id, _)| stored(&func.op(*id).op)).map(|(param, ..)| *param).collect();
             uses.products.extend(stored);
+            let mut sums = BTreeSet::new();
+            sums_of(func, func.body, &mut sums);
+            let met = uses.ops.iter().filter(|(_, id, _)| meets_sums(func, &sums, *id)).map(|(param, ..)| *param);
+            uses.meet_sums = met.collect();
         }
         uses
     }
@@ -144,27 +151,84 @@ impl Tensors {
         }
     }
 
-    /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or stored to at one place, and
-    /// there in loops of which the kernel says that their iterations do not depend on each other. Copies to memory
-    /// end in any order, so that of two iterations that store to the same elements either might have the last word.
-    /// Of reductions none has: they give the same in any order.
+    /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or only stored to, and there in loops of
+    /// which the kernel says that their iterations do not depend on each other, at places of which no two store to the same
+    /// elements. Copies to memory end in any order, so that of two that store to the same elements either might have the last
+    /// word. Of reductions none has: they give the same in any order.
     fn fit(&self, func: &Func, param: ParamId) -> bool {
         let own: Vec<_> = self.ops.iter().filter(|(of, ..)| *of == param).collect();
         let carried = |around: &[EnclosingRegion]| around.iter().all(|site| carries_phases(func, *site));
-        let only_loads =
-            own.iter().all(|(_, id, around)| matches!(func.op(*id).op, Op::Desc(DescOp::DescLoad)) && carried(around));
-        match own.as_slice() {
-            [] => false,
-            [(_, id, around)] if !only_loads => {
-                let operation = func.op(*id);
-                carried(around)
-                    && match &operation.op {
-                        // Which block is added first does not matter.
-                        Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
-                        op => *op == Op::Desc(DescOp::DescStore) && apart(func, &operation.operands[2..], around),
-                    }
+        let is = |op: DescOp| own.iter().all(|(_, id, _)| func.op(*id).op == Op::Desc(op.clone()));
+        if own.is_empty() || !own.iter().all(|(.., around)| carried(around)) {
+            false
+        } else if is(DescOp::DescLoad) {
+            true
+        } else if is(DescOp::DescStore) {
+            let coordinates: Vec<_> = own.iter().map(|(_, id, _)| &func.op(*id).operands[2..]).collect();
+            let differ = |at: usize| coordinates[..at].iter().all(|other| are_disjoint(func, param, coordinates[at], other));
+            own.iter().enumerate().all(|(at, (.., around))| apart(func, coordinates[at], around) && differ(at))
+        } else if let [(_, id, _)] = own.as_slice()
+            && let Op::Desc(DescOp::DescReduce { op }) = func.op(*id).op
+        {
+            // Which block is added first does not matter.
+            reduces(op, &func.param(param).kind)
+        } else {
+            false
+        }
+    }
+}
+
+/// Whether blocks of a tensor at two places have no element in common: along a dimension they begin at constants that are at
+/// least a block apart.
+fn are_disjoint(func: &Func, param: ParamId, one: &[ValueId], other: &[ValueId]) -> bool {
+    let ParamKind::Desc { block, .. } = &func.param(param).kind else { return false };
+    let start = |value: ValueId| match known::constant(func, value)? {
+        Literal::Int(start) => Some(start),
+        Literal::Bool(_) | Literal::Float(_) => None,
+    };
+    block.iter().zip(one.iter().zip(other)).any(|(size, (&one, &other))| {
+        let starts = start(one).zip(start(other)).zip(size.as_const());
+        starts.is_some_and(|((one, other), size)| one.abs_diff(other) >= u128::from(size.unsigned_abs()))
+    })
+}
+
+/// Whether a block that is loaded meets the sums of a product, element by element: threads that have sums of `wgmma` have few
+/// neighbours of a row each, and would load them, or give them to each other, a few bytes at a time.
+fn meets_sums(func: &Func, sums: &BTreeSet<ValueId>, load: OpId) -> bool {
+    if func.op(load).op != Op::Desc(DescOp::DescLoad) {
+        return false;
+    }
+    let uses = Uses::new(func);
+    let mut values = func.op(load).results.clone();
+    while let Some(value) = values.pop() {
+        for &user in uses.of(value) {
+            let operation = func.op(user);
+            let same = operation.results.iter().all(|&result| func.ty(result).numel() == func.ty(value).numel());
+            if !same || operation.op.elements() == Elements::Yielded {
+                continue;
+            } else if operation.results.iter().any(|result| sums.contains(result)) {
+                return true;
+            } else if operation.op.is_arithmetic() || operation.moved_operand().is_some() {
+                values.extend(&operation.results);
             }
-            _ => only_loads,
+        }
+    }
+    false
+}
+
+/// The sums of products, and what is computed from them element by element.
+fn sums_of(func: &Func, region: RegionId, sums: &mut BTreeSet<ValueId>) {
+    for &id in &func.region(region).ops {
+        let operation = func.op(id);
+        for &inner in &operation.regions {
+            sums_of(func, inner, sums);
+            let yielded = func.yielded(inner).iter().zip(&operation.results);
+            sums.extend(yielded.filter(|(value, _)| sums.contains(value)).map(|(_, result)| *result).collect::<Vec<_>>());
+        }
+        let is_product = matches!(operation.op, Op::Dot(DotOp::Dot { .. }));
+        let is_elementwise = operation.op.is_arithmetic() || operation.moved_operand().is_some();
+        if is_product || (is_elementwise && operation.operands.iter().any(|operand| sums.contains(operand))) {
+            sums.extend(&operation.results);
         }
     }
 }
@@ -217,10 +281,10 @@ fn in_warp_group(func: &Func, around: &[EnclosingRegion]) -> bool {
 ///
 /// # Errors
 /// If the pass writes an operation that breaks a type rule, which is a mistake in it.
-pub(crate) fn run(func: &mut Func) -> Result<()> {
+pub(crate) fn run(func: &mut Func, room: SharedRoom) -> Result<()> {
     let sites: Vec<(OpId, Vec<EnclosingRegion>)> =
         Tensors::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
-    let mut pass = Copies { func, ways: BTreeMap::new(), first: Vec::new(), pending: false };
+    let mut pass = Copies { func, room, ways: BTreeMap::new(), first: Vec::new(), pending: false };
     pass.ways = pass.ways_of(&sites);
     for (id, around) in sites {
         let op = pass.func.op(id).op.clone();
@@ -255,8 +319,26 @@ struct Direct {
     early: bool,
 }
 
+/// Where a block is first used that is loaded in front of a loop.
+struct Late {
+    /// What is computed from it element by element before, and moves there with its load from shared memory.
+    moves: Vec<OpId>,
+    first: OpId,
+}
+
+/// How much shared memory copies may take that could do with less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum SharedRoom {
+    #[default]
+    Much,
+    /// As the kernel does not fit otherwise: what threads can load goes through registers, and no block lies in shared memory
+    /// for longer than it takes to copy it.
+    Little,
+}
+
 struct Copies<'f> {
     func: &'f mut Func,
+    room: SharedRoom,
     /// How the blocks of each tensor lie in shared memory: one map says it for all of its copies.
     ways: BTreeMap<ParamId, LinearLayout>,
     /// What the kernel begins with.
@@ -349,11 +431,23 @@ impl Copies<'_> {
                 }
             }
             None => {
-                ops.extend(ends);
-                let mut cursor = self.cursor(&mut ops, span);
+                let late = if self.room == SharedRoom::Much { self.behind_loop(region, id) } else { None };
                 // The operation itself becomes the load from shared memory, so that its result stays.
-                cursor.turn(id, GpuOp::SharedLoad, &[view])?;
-                splice(self.func, Place::Instead(region, id), ops);
+                self.cursor(&mut ends, span).turn(id, GpuOp::SharedLoad, &[view])?;
+                match late {
+                    Some(Late { moves, first }) => {
+                        splice(self.func, Place::Instead(region, id), ops);
+                        for &moved in &moves {
+                            splice(self.func, Place::Instead(region, moved), Vec::new());
+                        }
+                        ends.extend(moves);
+                        splice(self.func, Place::Before(region, first), ends);
+                    }
+                    None => {
+                        ops.extend(ends);
+                        splice(self.func, Place::Instead(region, id), ops);
+                    }
+                }
             }
         }
         Ok(())
@@ -441,6 +535,45 @@ impl Copies<'_> {
             }
         }
         in_loop && ops[from + 1..to].iter().all(|id| moves.contains(id) || self.stands_by(uses, *id, region))
+    }
+
+    /// Where a loaded block is first used, if that is behind a loop that is behind the load, and if nothing between them writes
+    /// what the load reads: its copy can run beside the loop.
+    fn behind_loop(&self, region: RegionId, load: OpId) -> Option<Late> {
+        let ops = &self.func.region(region).ops;
+        let from = ops.iter().position(|&id| id == load)?;
+        let mut values: BTreeSet<ValueId> = self.func.op(load).results.iter().copied().collect();
+        let (mut moves, mut has_loop) = (Vec::new(), false);
+        for &id in &ops[from + 1..] {
+            let operation = self.func.op(id);
+            if !self.uses(id, &values) {
+                let writes = |effect: &Effect| effect.writes && !matches!(effect.resource, Resource::Shared | Resource::Barriers);
+                if self.func.effects(id).iter().any(writes) {
+                    return None;
+                }
+                has_loop |= operation.op.is_loop();
+            } else if has_loop {
+                return Some(Late { moves, first: id });
+            } else if operation.op.is_arithmetic() || operation.moved_operand().is_some() {
+                values.extend(&operation.results);
+                moves.push(id);
+            } else {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether an operation, or one in its regions, uses one of the values.
+    fn uses(&self, id: OpId, values: &BTreeSet<ValueId>) -> bool {
+        let operation = self.func.op(id);
+        let mut found = operation.operands.iter().any(|operand| values.contains(operand));
+        for &region in &operation.regions {
+            walk_region(self.func, region, &mut |inner| {
+                found |= self.func.op(inner).operands.iter().any(|operand| values.contains(operand));
+            });
+        }
+        found
     }
 
     /// Whether an operation wants no shared memory for a while, as an exchange of threads or a loop does.

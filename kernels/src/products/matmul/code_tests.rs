@@ -11,21 +11,29 @@ use tilewright::prelude::*;
 const H100: Machine = Machine { capability: Some((9, 0)), processors: 132 };
 const ADA: Machine = Machine { capability: Some((8, 9)), processors: 128 };
 
+/// How a residual is read, if there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Residual {
+    None,
+    ByBlocks,
+    ByThreads,
+}
+
 /// What follows the sums.
 #[derive(Debug, Clone, Copy)]
 struct End {
     scales: bool,
     bias: bool,
-    residual: bool,
+    residual: Residual,
     activation: Activation,
 }
 
-const NOTHING: End = End { scales: false, bias: false, residual: false, activation: Activation::None };
+const NOTHING: End = End { scales: false, bias: false, residual: Residual::None, activation: Activation::None };
 
 impl End {
     fn load(&self) -> EndLoad {
         let ends = [self.scales, self.scales, self.bias, self.activation != Activation::None];
-        EndLoad::of(ends.iter().filter(|given| **given).count(), self.residual)
+        EndLoad::of(ends.iter().filter(|given| **given).count(), self.residual != Residual::None)
     }
 }
 
@@ -57,10 +65,11 @@ impl Case {
         let config @ MatmulConfig { bm, bn, bk, group, num_warps, num_stages, .. } = self.config::<T>();
         let (activation, precision, end) = (self.end.activation.code(), self.precision.code(), self.end);
         let [a, b] = self.down;
+        let (by_blocks, by_threads) = (end.residual == Residual::ByBlocks, end.residual == Residual::ByThreads);
         macro_rules! compiled {
             ($consts:ident, $assumed:ident) => {
                 $consts { BM: bm, BN: bn, BK: bk, GROUP: group, ACTIVATION: activation, PRECISION: precision }
-                    .request::<T, R>(!a, a, !b, b, end.scales, end.scales, end.bias, end.residual)
+                    .request::<T, R>(!a, a, !b, b, end.scales, end.scales, end.bias, by_blocks, by_threads)
                     .assume($assumed {
                         residual_column: AssumedScalar::One,
                         splits: AssumedScalar::One,
@@ -91,7 +100,7 @@ impl Case {
         let what = format!("{} -> {} through pointers, {self:?} by {config:?}", T::ELEMENT, R::ELEMENT);
         let compiled =
             PointersConsts { BM: bm, BN: bn, BK: bk, GROUP: group, ACTIVATION: activation, PRECISION: precision }
-                .request::<T, R, i32>(end.scales, end.scales, end.bias, end.residual)
+                .request::<T, R, i32>(end.scales, end.scales, end.bias, end.residual != Residual::None)
                 .assume(PointersAssumed {
                     a_row: stride(a),
                     a_column: stride(!a),
@@ -133,11 +142,13 @@ fn check<T: Float, R: Float>(down: [bool; 2], sizes: &[[usize; 3]], ends: &[End]
     }
 }
 
-const ENDS: [End; 4] = [
+const ENDS: [End; 6] = [
     NOTHING,
     End { bias: true, activation: Activation::Gelu, ..NOTHING },
     End { activation: Activation::Silu, ..NOTHING },
-    End { scales: true, bias: true, residual: true, activation: Activation::Silu },
+    End { scales: true, bias: true, residual: Residual::ByThreads, activation: Activation::Silu },
+    End { residual: Residual::ByBlocks, ..NOTHING },
+    End { bias: true, residual: Residual::ByBlocks, ..NOTHING },
 ];
 
 #[test]
@@ -199,7 +210,7 @@ fn the_largest_needs_of_shared_memory_are_met() {
         macro_rules! compiled {
             ($consts:ident, $assumed:ident) => {
                 $consts { BM: bm, BN: bn, BK: bk, GROUP: group, ACTIVATION: activation, PRECISION: precision }
-                    .request::<T, f32>(false, true, true, false, true, true, true, true)
+                    .request::<T, f32>(false, true, true, false, true, true, true, false, true)
                     .assume($assumed {
                         residual_row: stride(residual_down),
                         residual_column: stride(!residual_down),

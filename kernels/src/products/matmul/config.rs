@@ -80,7 +80,7 @@ pub(super) enum EndLoad {
     Light,
     /// Two: warps that take tiles in turns have no registers for them.
     Several,
-    /// More, or a residual, of which a whole tile is read at once: the widest tiles have none either.
+    /// More, or a residual, of which a whole tile is read at once: the widest tiles have none either, and no shared memory.
     Heavy,
 }
 
@@ -104,6 +104,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Whether blocks of tensors can be copied by the hardware: the CPU does as if.
+    pub(super) fn has_copies(&self) -> bool {
+        self.capability.is_none_or(|capability| capability >= (9, 0))
+    }
+
     pub(super) fn of(device: &Device) -> Machine {
         Machine { capability: device.compute_capability(), processors: device.multiprocessor_count() }
     }

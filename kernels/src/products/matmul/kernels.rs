@@ -89,7 +89,7 @@ pub(super) fn pointers<
 }
 
 /// Through tensor descriptors, whose blocks the hardware copies. Each factor is given once: as it is, or as the matrix whose
-/// transpose it is. `c` has a matrix for each part.
+/// transpose it is. `c` has a matrix for each part. A residual is given once too: by blocks, or through a pointer.
 macro_rules! by_blocks {
     ($(#[$docs:meta])* $name:ident, { $($tile:tt)* }) => {
         $(#[$docs])*
@@ -112,7 +112,8 @@ macro_rules! by_blocks {
             a_scale: Option<Ptr<f32>>,
             b_scale: Option<Ptr<f32>>,
             bias: Option<Ptr<R>>,
-            residual: Option<Ptr<R>>,
+            residual: Option<TensorDesc<R, { [1, BM, BN] }>>,
+            residual_at: Option<Ptr<R>>,
             parts: i32,
             m: i32,
             n: i32,
@@ -120,6 +121,7 @@ macro_rules! by_blocks {
             splits: i32,
             a_step: i32,
             b_step: i32,
+            residual_step: i32,
             residual_strides: i64,
             residual_row: i64,
             residual_column: i64,
@@ -133,6 +135,12 @@ macro_rules! by_blocks {
                 let matrix = part / splits;
                 let (row, column) = corner::<BM, BN, GROUP>(tile, m, n);
                 let first = part % splits * share;
+                // On its way beside the products.
+                let beside = if let Some(residual) = residual {
+                    reshape(residual.load([matrix * residual_step, row, column]), [BM, BN])
+                } else {
+                    zeros([BM, BN])
+                };
                 let mut acc = zeros::<T::Acc>([BM, BN]);
                 for t in (first..minimum(first + share, k)).step_by(BK) {
                     let x = if let Some(a) = a {
@@ -170,7 +178,10 @@ macro_rules! by_blocks {
                     acc = acc + load(bias + j, mask = j < n) as T::Acc;
                 }
                 acc = activate::<_, _, _, ACTIVATION>(acc);
-                if let Some(residual) = residual {
+                if let Some(_beside) = residual {
+                    acc = acc + beside as T::Acc;
+                }
+                if let Some(residual) = residual_at {
                     let at = residual + matrix as i64 * residual_strides;
                     let from = at + (i as i64 * residual_row + j as i64 * residual_column);
                     acc = acc + load(from, mask = (i < m) & (j < n)) as T::Acc;

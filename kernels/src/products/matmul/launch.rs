@@ -1,8 +1,8 @@
 //! Launches of the kernels of a product.
 
-use super::config::MatmulConfig;
+use super::config::{Machine, MatmulConfig};
 use super::kernels::{BlocksConsts, FinishConsts, PointersConsts, ResidentConsts};
-use super::problem::{Order, Problem, Strides, order};
+use super::problem::{Order, Problem, Strides};
 use crate::products::tiles::balanced;
 use crate::products::{Activation, Precision};
 use crate::{Context, TensorView, TensorViewMut, check};
@@ -72,13 +72,11 @@ impl Sums<'_> {
         out: ViewMut<'_, R>,
         ends: &Ends<'_, R>,
     ) -> Result<()> {
-        let Problem { m, n, k, .. } = self.problem;
-        let bytes = T::ELEMENT.size();
-        let copies = self.cx.device().compute_capability().is_none_or(|capability| capability >= (9, 0));
-        let across = order(self.to(), [m, n], R::ELEMENT.size()) == Some(Order::Across);
-        match (order(self.problem.a, [m, k], bytes), order(self.problem.b, [k, n], bytes)) {
-            (Some(first), Some(second)) if copies && across => self.by_blocks(a, b, out, ends, [first, second]),
-            _ => self.through_pointers(a, b, out, ends),
+        let written = Problem { c: self.to(), ..self.problem };
+        let copies = Machine::of(self.cx.device()).has_copies();
+        match written.by_blocks([T::ELEMENT.size(), R::ELEMENT.size()]).filter(|_| copies) {
+            Some(orders) => self.by_blocks(a, b, out, ends, orders),
+            None => self.through_pointers(a, b, out, ends),
         }
     }
 
@@ -111,6 +109,9 @@ impl Sums<'_> {
         let a_desc = desc(a.elements(), self.problem.a, [batch, m, k], first)?;
         let b_desc = desc(b.elements(), self.problem.b, [batch, k, n], second)?;
         let mut c = TensorDescMut::with_strides(out, [self.parts(), m, n], self.to())?;
+        let by_blocks = self.problem.has_residual_by_blocks(R::ELEMENT.size());
+        let (beside, rest) = if by_blocks { (ends.residual, None) } else { (None, ends.residual) };
+        let beside = beside.map(|view| desc(view.elements(), residual, [batch, m, n], Order::Across)).transpose()?;
         let (activation, precision) = (ends.activation.code(), self.precision.code());
         macro_rules! launch {
             ($consts:ident, $grid:expr) => {
@@ -124,7 +125,8 @@ impl Sums<'_> {
                         maybe(ends.a_scale),
                         maybe(ends.b_scale),
                         maybe(ends.bias),
-                        maybe(ends.residual),
+                        beside.as_ref(),
+                        maybe(rest),
                         check::size("out", self.parts())?,
                         m as i32,
                         n as i32,
@@ -132,6 +134,7 @@ impl Sums<'_> {
                         splits as i32,
                         i32::from(!is_repeated(self.problem.a)),
                         i32::from(!is_repeated(self.problem.b)),
+                        i32::from(!is_repeated(residual)),
                         residual[0] as i64,
                         residual[1] as i64,
                         residual[2] as i64,

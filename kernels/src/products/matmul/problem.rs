@@ -92,6 +92,20 @@ impl Problem {
         }
     }
 
+    /// The orders of the factors, if the hardware can copy blocks of them and of the result; of elements of so many bytes in
+    /// factors and result.
+    pub(in crate::products) fn by_blocks(&self, [factors, result]: [usize; 2]) -> Option<[Order; 2]> {
+        let &Problem { m, n, k, .. } = self;
+        let orders = [order(self.a, [m, k], factors)?, order(self.b, [k, n], factors)?];
+        (order(self.c, [m, n], result) == Some(Order::Across)).then_some(orders)
+    }
+
+    /// Whether the hardware can copy blocks of the residual, if there is one, and shared memory has room for them: for those of
+    /// 16 bits.
+    pub(in crate::products) fn has_residual_by_blocks(&self, bytes: usize) -> bool {
+        bytes <= 2 && order(self.residual, [self.m, self.n], bytes) == Some(Order::Across)
+    }
+
     /// The largest offset of all, with whole tiles beyond the end.
     pub(in crate::products) fn reach(&self, [bm, bn, bk]: [usize; 3]) -> usize {
         let (m, n, k) = (self.m.next_multiple_of(bm), self.n.next_multiple_of(bn), self.k.next_multiple_of(bk));
