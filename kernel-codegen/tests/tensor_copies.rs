@@ -125,6 +125,50 @@ fn blocks_inside_and_outside() {
     }
 }
 
+/// Copies to memory end in any order: those of one tensor that store at several places must be known to be apart.
+#[test]
+fn blocks_are_stored_at_several_places_that_are_apart() {
+    let stores = |first: &str, second: &str| {
+        format!(
+            "kernel planes \"k.rs\" safe bound {{
+  param %x x: desc f32[1, 16, 32] {{div = 16, len_div = 4, stride_div = 4}}
+  param %out out: desc_mut f32[1, 16, 32] {{div = 16, len_div = 4, stride_div = 4}}
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %seven: i32 = const 7
+  %sixteen: i32 = const 16
+  %many: i32 = const 48
+  %tiles: i32 = const 3
+  for %zero, %many, %sixteen {{warp_specialize = true}} (%at: i32) {{
+    %a: f32[1, 16, 32] = desc_load %x, %zero, %at, %zero
+    %b: f32[1, 16, 32] = add %a, %a
+    desc_store %out, %a, {first}
+    desc_store %out, %b, {second}
+    yield
+  }}
+  return
+}}
+"
+        )
+    };
+    let buffers = [floats(48 * 32, 1), floats(2 * 48 * 64, 2)];
+    let tensors = [tensor(&[1, 48, 32], &[48 * 32, 32, 1]), tensor(&[2, 40, 60], &[48 * 64, 64, 1])];
+    for (first, second, apart) in [
+        ("%zero, %at, %zero", "%one, %at, %zero", true),
+        ("%one, %at, %zero", "%zero, %at, %zero", true),
+        ("%zero, %at, %zero", "%zero, %at, %sixteen", false),
+        ("%zero, %at, %zero", "%zero, %at, %many", true),
+        ("%zero, %at, %zero", "%zero, %at, %zero", false),
+        ("%zero, %at, %zero", "%zero, %sixteen, %zero", false),
+        ("%zero, %zero, %zero", "%one, %at, %zero", false),
+    ] {
+        let text = stores(first, second);
+        let is_stored = compiled(&text, 4).ptx.contains("bulk_group");
+        assert_eq!(is_stored, apart, "{first} and {second}");
+        agrees(&text, &buffers, &tensors, &[], 1);
+    }
+}
+
 #[test]
 fn phases_change_with_every_visit() {
     let buffers = [ints(2000, 1), ints(2000, 2)];

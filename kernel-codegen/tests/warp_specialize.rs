@@ -20,6 +20,8 @@ struct Matmul {
     /// Whether the second factor lies in memory as its transpose.
     transposed: bool,
     persistent: bool,
+    /// What is done before the products of a tile.
+    prologue: &'static str,
     /// What is done with a tile: the lines that store `%sum` to row `%i` and column `%j`.
     epilogue: &'static str,
     /// The factor that is multiplied, from the block `%x`.
@@ -31,6 +33,9 @@ struct Matmul {
 const BLOCKS: &str = "desc_store %c, %sum, %i, %j";
 const RESIDUAL: &str = "%old: f32[128, 64] = desc_load %c0, %i, %j
     %new: f32[128, 64] = add %old, %sum
+    desc_store %c, %new, %i, %j";
+const OLD: &str = "%old: f32[128, 64] = desc_load %c0, %i, %j";
+const ON_OLD: &str = "%new: f32[128, 64] = add %old, %sum
     desc_store %c, %new, %i, %j";
 const REDUCED: &str = "desc_reduce %c, %sum, %i, %j {op = add}";
 const POINTERS: &str = "%ri: i32[128] = arange {lo = 0, hi = 128}
@@ -62,6 +67,7 @@ const PLAIN: Matmul = Matmul {
     k: 32,
     transposed: false,
     persistent: true,
+    prologue: "",
     epilogue: BLOCKS,
     factor: "%x",
     rescaled: false,
@@ -69,7 +75,7 @@ const PLAIN: Matmul = Matmul {
 
 impl Matmul {
     fn text(&self) -> String {
-        let Matmul { m, n, k, epilogue, factor, .. } = *self;
+        let Matmul { m, n, k, prologue, epilogue, factor, .. } = *self;
         let (b_block, b_at) =
             if self.transposed { (format!("{n}, {k}"), "%j, %t") } else { (format!("{k}, {n}"), "%t, %j") };
         let turned = match self.transposed {
@@ -112,6 +118,7 @@ impl Matmul {
     %most: f32[{m}, {n}] = splat %twenty
     %a_half: f32 = const 0.5
     %half: f32[{m}, {n}] = splat %a_half
+    {prologue}
     %sum: f32[{m}, {n}] = for %zero, %k, %bk, %zeros {{warp_specialize = true}} (%t: i32, %acc: f32[{m}, {n}]) {{
       %x: f16[{m}, {k}] = desc_load %a, %i, %t
       %y: f16[{b_block}] = desc_load %b, {b_at}
@@ -212,6 +219,7 @@ fn divided_kernels_compute_the_same() {
         PLAIN,
         Matmul { transposed: true, ..PLAIN },
         Matmul { epilogue: RESIDUAL, ..PLAIN },
+        Matmul { prologue: OLD, epilogue: ON_OLD, ..PLAIN },
         Matmul { epilogue: REDUCED, ..PLAIN },
         Matmul { epilogue: POINTERS, ..PLAIN },
         Matmul { factor: "%x2", ..PLAIN },
@@ -232,6 +240,33 @@ fn divided_kernels_compute_the_same() {
             }
         }
     }
+}
+
+/// What sums are added to is copied beside the products, if it is loaded in front of them and nothing there writes to memory;
+/// with no room for that in shared memory, threads load it where it is used.
+#[test]
+fn what_sums_meet_is_copied_beside_the_products() {
+    let early = Matmul { prologue: OLD, epilogue: ON_OLD, ..PLAIN };
+    let places = |matmul: &Matmul, num_stages: u32| {
+        let ir = matmul.compiled(8, num_stages).placed_ir();
+        // That of the warps which multiply.
+        let of = |what: &str| ir.lines().position(|line| line.contains(what));
+        let (product, load) = (of("wgmma").expect("a product"), of("tma_load %2,"));
+        let read = ir.lines().position(|line| line.contains("shared_load"));
+        (load.map(|load| load < product), read.map(|read| read < product))
+    };
+    assert_eq!(places(&early, 2), (Some(true), Some(false)));
+    assert_eq!(places(&Matmul { epilogue: RESIDUAL, ..PLAIN }, 2), (Some(false), Some(false)));
+    let counted = Matmul {
+        prologue: "%old: f32[128, 64] = desc_load %c0, %i, %j
+    store %p, %nothing",
+        ..early
+    };
+    assert_eq!(places(&counted, 2), (Some(true), Some(true)), "a store might change what is loaded");
+    // Steps of 24 KiB and a block of 32.
+    let full = Matmul { k: 64, ..early };
+    assert_eq!(places(&full, 6).0, Some(true));
+    assert_eq!(places(&full, 8).0, None, "{}", full.compiled(8, 8).report());
 }
 
 /// Measured: a program of one tile gains nothing from warps that fetch ahead of its end.
@@ -345,6 +380,7 @@ fn all_forms_assemble_without_spills() {
     for variant in [
         PLAIN,
         Matmul { transposed: true, ..PLAIN },
+        Matmul { prologue: OLD, epilogue: ON_OLD, ..PLAIN },
         Matmul { epilogue: RESIDUAL, ..PLAIN },
         Matmul { epilogue: POINTERS, ..PLAIN },
         Matmul { factor: "%x2", ..PLAIN },

@@ -40,8 +40,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Effect, Elements, FenceKind, Func, GpuOp, Literal, Op, OpId, Param,
-    ParamId, ParamKind, RegionId, Resource, ShapeOp, Span, StoreMode, ValueId, known, view,
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Effect, Elements, FenceKind, Func, GpuOp, Literal,
+    Op, OpId, Param, ParamId, ParamKind, RegionId, Resource, ShapeOp, Span, StoreMode, ValueId, known, view,
 };
 use kernel_core::layout::LinearLayout;
 
@@ -165,7 +165,8 @@ impl Tensors {
             true
         } else if is(DescOp::DescStore) {
             let coordinates: Vec<_> = own.iter().map(|(_, id, _)| &func.op(*id).operands[2..]).collect();
-            let differ = |at: usize| coordinates[..at].iter().all(|other| are_disjoint(func, param, coordinates[at], other));
+            let differ =
+                |at: usize| coordinates[..at].iter().all(|other| are_disjoint(func, param, coordinates[at], other));
             own.iter().enumerate().all(|(at, (.., around))| apart(func, coordinates[at], around) && differ(at))
         } else if let [(_, id, _)] = own.as_slice()
             && let Op::Desc(DescOp::DescReduce { op }) = func.op(*id).op
@@ -223,7 +224,9 @@ fn sums_of(func: &Func, region: RegionId, sums: &mut BTreeSet<ValueId>) {
         for &inner in &operation.regions {
             sums_of(func, inner, sums);
             let yielded = func.yielded(inner).iter().zip(&operation.results);
-            sums.extend(yielded.filter(|(value, _)| sums.contains(value)).map(|(_, result)| *result).collect::<Vec<_>>());
+            sums.extend(
+                yielded.filter(|(value, _)| sums.contains(value)).map(|(_, result)| *result).collect::<Vec<_>>(),
+            );
         }
         let is_product = matches!(operation.op, Op::Dot(DotOp::Dot { .. }));
         let is_elementwise = operation.op.is_arithmetic() || operation.moved_operand().is_some();
@@ -547,7 +550,9 @@ impl Copies<'_> {
         for &id in &ops[from + 1..] {
             let operation = self.func.op(id);
             if !self.uses(id, &values) {
-                let writes = |effect: &Effect| effect.writes && !matches!(effect.resource, Resource::Shared | Resource::Barriers);
+                let writes = |effect: &Effect| {
+                    effect.writes && !matches!(effect.resource, Resource::Shared | Resource::Barriers)
+                };
                 if self.func.effects(id).iter().any(writes) {
                     return None;
                 }
