@@ -212,5 +212,12 @@ fn draw_of_all<T: Real>(
     let mut best = cx.device().empty::<f32>(from.rows)?;
     let to = Kept { kept: 1, beside: from.rows as i64, axis: 0 };
     let how = (true, f32::NEG_INFINITY);
-    last_pass(cx, &work, how, (&values, &places), (best.as_view_mut(), to), (out.buffer_mut().as_view_mut(), to))
+    last_pass(
+        cx,
+        &work,
+        how,
+        (values.as_view(), places.as_view()),
+        (best.as_view_mut(), to),
+        (out.buffer_mut().as_view_mut(), to),
+    )
 }
