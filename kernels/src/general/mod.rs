@@ -42,7 +42,10 @@ pub use pointwise::{
     tanh_backward_into, tanh_into,
 };
 pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
-pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
+pub use quantise::{
+    QuantiseRoom, QuantiseWorkspace, Quantised, Scales, dequantise, quantise, quantise_into, quantise_into_with,
+    quantise_workspace,
+};
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
 pub use reduce::{
@@ -51,7 +54,7 @@ pub use reduce::{
     norm_l2_into_with, norm_max, norm_max_all, norm_max_into, norm_max_into_with, prod, prod_all, prod_into,
     prod_into_with, reduction_workspace, sum, sum_all, sum_into, sum_into_with,
 };
-pub use sample::{Sampling, sample};
+pub use sample::{SampleRoom, SampleWorkspace, Sampling, sample, sample_into, sample_into_with, sample_workspace};
 pub use scan::{
     Direction, cumprod, cumprod_into, cumprod_into_with, cumsum, cumsum_into, cumsum_into_with, scan_workspace,
 };

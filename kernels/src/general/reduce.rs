@@ -97,7 +97,7 @@ macro_rules! reduction {
                 axis: usize,
                 mut out: TensorViewMut<'_, O, R>,
                 identity: A,
-                workspace: Option<TensorViewMut<'_, A, 1>>,
+                (name, workspace): (&str, Option<TensorViewMut<'_, A, 1>>),
             ) -> Result<()> {
                 reduced_shape("out", out.shape(), x.shape(), axis)?;
                 if out.is_empty() {
@@ -109,7 +109,7 @@ macro_rules! reduction {
                 if work.pieces == 1 {
                     return pass(cx, &work, (true, true), (x, out), (identity, count), to);
                 }
-                let mut partials = Memory::of(cx, "workspace", workspace, work.room())?;
+                let mut partials = Memory::of(cx, name, workspace, work.room())?;
                 pass(cx, &work, (true, false), (x, partials.view_mut()), (identity, count), work.partial())?;
                 pass(cx, &work.of_pieces(), (false, true), (partials.view(), out), (identity, count), to)
             }
@@ -133,7 +133,17 @@ pub(super) fn sum_as<T: Real, const R: usize>(
     axis: usize,
     out: TensorViewMut<'_, T, R>,
 ) -> Result<()> {
-    sums::run(cx, x, axis, out, T::Sums::ZERO, None)
+    sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", None))
+}
+
+/// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.
+pub(super) fn largest_magnitude<T: Real>(
+    cx: &Context,
+    x: TensorView<'_, T, 1>,
+    out: ViewMut<'_, T>,
+    workspace: (&str, Option<TensorViewMut<'_, T::Sums, 1>>),
+) -> Result<()> {
+    largest_magnitudes::run(cx, x, 0, TensorViewMut::new(out, [1])?, T::Sums::ZERO, workspace)
 }
 
 /// Checks that `out` has the shape of `x` but for one element in dimension `axis`.
@@ -230,7 +240,7 @@ macro_rules! functions {
             let x = x.into();
             $empty(x.shape(), axis)?;
             let identity: $wide = $identity;
-            $kernel::run(cx, x, axis, out.into(), identity, None)
+            $kernel::run(cx, x, axis, out.into(), identity, ("workspace", None))
         }
 
         #[doc = concat!("[`", stringify!($into), "`], with a workspace for the results of pieces: it has as many elements of `",
@@ -251,7 +261,7 @@ macro_rules! functions {
             let (x, workspace) = (x.into(), packed("workspace", workspace.into())?);
             $empty(x.shape(), axis)?;
             let identity: $wide = $identity;
-            $kernel::run(cx, x, axis, out.into(), identity, Some(workspace))
+            $kernel::run(cx, x, axis, out.into(), identity, ("workspace", Some(workspace)))
         }
 
         #[doc = concat!("[`", stringify!($name), "`] over all elements of a tensor in row-major order without gaps.")]

@@ -324,7 +324,7 @@ pub fn topk_workspace<'a, T: Number, const R: usize>(x: impl Into<TensorView<'a,
     Ok(levels(from.rows, from.columns, k))
 }
 
-fn into<T: Number, const R: usize>(
+pub(super) fn into<T: Number, const R: usize>(
     cx: &Context,
     x: TensorView<'_, T, R>,
     (k, extreme): (usize, Extreme),

@@ -1,10 +1,13 @@
 //! Functions in workspaces that are given.
 
-use crate::common::{Random, check_workspace, message, on_every_device};
+use crate::common::{Random, Real, check_workspace, message, on_every_device};
 use std::cell::RefCell;
 use std::fmt::Debug;
 use tilewright::prelude::*;
-use tilewright_kernels::general::{self, Direction, Extreme, Number, Order, PairRoom, PairWorkspace};
+use tilewright_kernels::general::{
+    self, Direction, Extreme, Number, Order, PairRoom, PairWorkspace, QuantiseRoom, QuantiseWorkspace, Quantised,
+    SampleWorkspace, Sampling, Scales,
+};
 use tilewright_kernels::{Context, Tensor, TensorViewMut};
 
 /// Shapes with the dimension of the work: of one piece, and of several with and without neighbours.
@@ -214,6 +217,85 @@ fn the_largest_elements_within_a_workspace() {
         }
         let x = Tensor::<f32, 2>::zeros(cx.device(), [1, 10])?;
         assert_eq!(message(general::topk_workspace(&x, 11)), message(general::topk(cx, &x, 11, Extreme::Largest)));
+        Ok(())
+    });
+}
+
+fn check_quantised<T: Real + general::Real, Q: Quantised + Debug>(
+    cx: &Context,
+    (shape, scales): ([usize; 2], Scales),
+    (nan, wide): (T, T::Sums),
+) -> Result<(), Error> {
+    let (x, _) = &Random::new(65).tensor::<T, 2>(cx, shape);
+    let QuantiseRoom { peak, partials } = general::quantise_workspace(x, scales)?;
+    let want = || general::quantise::<Q, T>(cx, x, scales);
+    let scales_shape = want()?.1.shape();
+    let nothing = || Ok((Tensor::zeros(cx.device(), shape)?, Tensor::zeros(cx.device(), scales_shape)?));
+    let both = |x: &(Tensor<Q, 2>, Tensor<f32, 2>)| Ok(read(&x.0)? + &read(&x.1)?);
+    let all = RefCell::new(Tensor::upload(cx.device(), &vec![wide; partials], [partials])?);
+    check_workspace(cx, ("workspace.peak", peak, nan), (want()?, both), nothing, |cx, peak, (q, to)| {
+        let mut partials = all.borrow_mut();
+        let workspace = QuantiseWorkspace { peak, partials: partials.view_mut() };
+        general::quantise_into_with(cx, x, scales, q, to, workspace)
+    })?;
+    let one = RefCell::new(Tensor::upload(cx.device(), &vec![nan; peak], [peak])?);
+    check_workspace(cx, ("workspace.partials", partials, wide), (want()?, both), nothing, |cx, partials, (q, to)| {
+        let mut peak = one.borrow_mut();
+        general::quantise_into_with(cx, x, scales, q, to, QuantiseWorkspace { peak: peak.view_mut(), partials })
+    })
+}
+
+#[test]
+fn quantisation_within_a_workspace() {
+    on_every_device(|cx| {
+        check_quantised::<f32, F8E4M3>(cx, ([5, 100], Scales::Row), (f32::NAN, f32::NAN))?;
+        check_quantised::<bf16, i8>(cx, ([5, 100], Scales::Tensor), (bf16::NAN, f32::NAN))?;
+        check_quantised::<f16, F8E5M2>(cx, ([2, 20_000], Scales::Tensor), (f16::NAN, f32::NAN))
+    });
+}
+
+/// Checks each part of the workspace that `sampling` needs, while the others hold whatever they do.
+fn check_sampling(cx: &Context, shape: [usize; 2], sampling: Sampling) -> Result<(), Error> {
+    let (x, _) = &Random::new(66).tensor::<f32, 2>(cx, shape);
+    let room = general::sample_workspace(x, sampling)?;
+    let device = cx.device();
+    let nothing = || Tensor::<i32, 1>::zeros(device, [shape[0]]);
+    let want = || Ok::<_, Error>((general::sample(cx, x, sampling)?, read));
+    let values = RefCell::new(Tensor::upload(device, &vec![f32::NAN; room.values], [room.values])?);
+    let places = RefCell::new(Tensor::upload(device, &vec![i32::MAX; room.places], [room.places])?);
+    let noisy = RefCell::new(Tensor::upload(device, &vec![f32::NAN; room.noisy], [room.noisy])?);
+    let of = ("workspace.values", room.values, f32::NAN);
+    check_workspace(cx, of, want()?, nothing, |cx, values, out| {
+        let (mut places, mut noisy) = (places.borrow_mut(), noisy.borrow_mut());
+        let workspace = SampleWorkspace { values, places: places.view_mut(), noisy: noisy.view_mut() };
+        general::sample_into_with(cx, x, sampling, out, workspace)
+    })?;
+    let of = ("workspace.places", room.places, i32::MIN);
+    check_workspace(cx, of, want()?, nothing, |cx, places, out| {
+        let (mut values, mut noisy) = (values.borrow_mut(), noisy.borrow_mut());
+        let workspace = SampleWorkspace { values: values.view_mut(), places, noisy: noisy.view_mut() };
+        general::sample_into_with(cx, x, sampling, out, workspace)
+    })?;
+    let of = ("workspace.noisy", room.noisy, f32::INFINITY);
+    check_workspace(cx, of, want()?, nothing, |cx, noisy, out| {
+        let (mut values, mut places) = (values.borrow_mut(), places.borrow_mut());
+        let workspace = SampleWorkspace { values: values.view_mut(), places: places.view_mut(), noisy };
+        general::sample_into_with(cx, x, sampling, out, workspace)
+    })
+}
+
+#[test]
+fn samples_within_a_workspace() {
+    on_every_device(|cx| {
+        let sampling = Sampling::default().seed(9);
+        check_sampling(cx, [3, 500], sampling)?;
+        check_sampling(cx, [1, 40_000], sampling)?;
+        check_sampling(cx, [2, 500], sampling.top_k(7))?;
+        check_sampling(cx, [2, 9000], sampling.temperature(0.0))?;
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [3, 5])?;
+        let mut short = Tensor::<i32, 1>::zeros(cx.device(), [2])?;
+        let refused = message(general::sample_into(cx, &x, sampling, &mut short));
+        assert_eq!(refused, "`out` has the shape [2]; the other arguments ask for [3]");
         Ok(())
     });
 }
