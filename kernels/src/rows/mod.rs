@@ -53,6 +53,7 @@ pub use layer_norm::{
 };
 pub use linear_cross_entropy::{
     LinearCrossEntropy, LinearCrossEntropyMut, linear_cross_entropy, linear_cross_entropy_into,
+    linear_cross_entropy_into_with,
 };
 pub use log_softmax::{
     LogSoftmaxConfig, log_softmax, log_softmax_backward, log_softmax_backward_into, log_softmax_into,

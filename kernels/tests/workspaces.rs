@@ -1,0 +1,170 @@
+//! Functions of rows, attention and products in workspaces that are given; those of `general` are tested beside it.
+
+use crate::common::{Random, Real, check_workspace, message, on_every_device};
+use std::cell::RefCell;
+use std::fmt::Debug;
+use tilewright::prelude::*;
+use tilewright_kernels::attention::{self, Attention, Fp8Scales};
+use tilewright_kernels::products::fp8;
+use tilewright_kernels::rows::{
+    self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
+    NormGradients, Reduction,
+};
+use tilewright_kernels::{Context, Tensor, TensorViewMut};
+
+/// All elements, with every digit that tells them apart.
+fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Error> {
+    Ok(format!("{:?}", x.to_vec()?))
+}
+
+fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
+    let of = |x: &Option<Tensor<T, 1>>| Ok::<_, Error>(x.as_ref().map(|x| x.to_vec()).transpose()?);
+    Ok(format!("{:?} {:?} {:?}", x.dx.to_vec()?, of(&x.dweight)?, of(&x.dbias)?))
+}
+
+/// Group norm and its gradients, with sums in `P`.
+fn check_groups<T: Real, P: Float>(cx: &Context, shape: [usize; 3], groups: usize, nan: P) -> Result<(), Error> {
+    let mut random = Random::new(70);
+    let ((x, _), (dy, _)) = (&random.tensor::<T, 3>(cx, shape), &random.tensor::<T, 3>(cx, shape));
+    let (weight, _) = &random.tensor::<T, 1>(cx, [shape[1]]);
+    let (room, norm) = (rows::group_norm_workspace(cx, x, groups)?, Norm::default().weight(weight));
+    let want = (rows::group_norm(cx, x, groups, &norm)?, read);
+    let nothing = || Tensor::zeros(cx.device(), shape);
+    check_workspace(cx, ("workspace", room, nan), want, nothing, |cx, workspace, out| {
+        rows::group_norm_into_with(cx, x, groups, &norm, out, workspace)
+    })?;
+    let room = rows::group_norm_backward_workspace(cx, x, groups)?;
+    for norm in [Norm::default(), norm, norm.bias(weight), Norm::default().bias(weight)] {
+        let want = rows::group_norm_backward(cx, x, dy, groups, &norm)?;
+        let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [shape[1]])).transpose();
+        let given = (want.dweight.is_some(), want.dbias.is_some());
+        let nothing = || {
+            let dx = Tensor::zeros(cx.device(), shape)?;
+            Ok(NormGradients { dx, dweight: vector(given.0)?, dbias: vector(given.1)? })
+        };
+        let want = (want, read_gradients::<T>);
+        check_workspace(cx, ("workspace", room, nan), want, nothing, |cx, workspace, out| {
+            let gradients = GroupNormGradientsMut {
+                dx: out.dx.view_mut(),
+                dweight: out.dweight.as_mut().map(|out| out.view_mut()),
+                dbias: out.dbias.as_mut().map(|out| out.view_mut()),
+                workspace,
+            };
+            rows::group_norm_backward_into(cx, x, dy, groups, &norm, gradients)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn group_norms_within_a_workspace() {
+    on_every_device(|cx| {
+        check_groups::<f32, _>(cx, [2, 6, 35], 3, f32::NAN)?;
+        let cx = &cx.clone().with_config(GroupNormConfig { channels: 2, block: 16, num_warps: 1 });
+        assert_eq!(rows::group_norm_workspace(cx, &Tensor::<f32, 3>::zeros(cx.device(), [2, 6, 35])?, 2)?, 8);
+        check_groups::<bf16, _>(cx, [3, 6, 35], 2, f32::NAN)?;
+        check_groups::<f64, _>(cx, [2, 5, 33], 1, f64::NAN)?;
+        // Gradients of weights are sums over nothing.
+        check_groups::<f32, _>(cx, [0, 6, 35], 2, f32::NAN)?;
+        check_groups::<f32, _>(cx, [2, 6, 0], 2, f32::NAN)
+    });
+}
+
+type Loss = (Tensor<f32, 1>, Tensor<f16, 2>, Tensor<f32, 2>);
+
+#[test]
+fn linear_cross_entropy_within_a_workspace() {
+    on_every_device(|cx| {
+        let ([count, hidden, classes], mut random) = ([11, 20, 37], Random::new(71));
+        let (x, _) = &random.tensor::<f16, 2>(cx, [count, hidden]);
+        let (weight, _) = &random.tensor::<f16, 2>(cx, [classes, hidden]);
+        let targets = &Tensor::upload(cx.device(), &[3, 1, -100, 36, 0, 9, -100, 2, 2, 8, 7], [count])?;
+        let logits = RefCell::new(Tensor::<f16, 2>::zeros(cx.device(), [4, classes])?);
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let options = CrossEntropy::default().reduction(reduction);
+            let nothing = || -> Result<Loss, Error> {
+                let (loss, dx) =
+                    (Tensor::zeros(cx.device(), [reduction.len(count)])?, Tensor::zeros(cx.device(), x.shape())?);
+                Ok((loss, dx, Tensor::zeros(cx.device(), weight.shape())?))
+            };
+            let mut want = nothing()?;
+            let mut all = logits.borrow_mut();
+            let gradients = Some((want.1.view_mut(), want.2.view_mut()));
+            let out = LinearCrossEntropyMut { loss: want.0.view_mut(), gradients, logits: all.view_mut() };
+            rows::linear_cross_entropy_into(cx, x, weight, targets, options, out)?;
+            let want = read(&want.0)? + &read(&want.1)? + &read(&want.2)?;
+            let run = |cx: &Context,
+                       losses: TensorViewMut<'_, f32, 1>,
+                       out: &mut Loss,
+                       all: &mut Tensor<f16, 2>,
+                       scale: &mut Tensor<f32, 1>| {
+                let gradients = Some((out.1.view_mut(), out.2.view_mut()));
+                let out = LinearCrossEntropyMut { loss: out.0.view_mut(), gradients, logits: all.view_mut() };
+                let workspace = CrossEntropyWorkspace { losses, scale: scale.view_mut() };
+                rows::linear_cross_entropy_into_with(cx, x, weight, targets, options, out, workspace)
+            };
+            let mut out = nothing()?;
+            let mut losses = Tensor::upload(cx.device(), &[f32::NAN; 11], [count])?;
+            let mut scale = Tensor::upload(cx.device(), &[f32::NAN], [1])?;
+            let stream = cx.device().new_stream()?;
+            let graph = stream.capture(|stream| {
+                run(&cx.clone().with_stream(stream), losses.view_mut(), &mut out, &mut all, &mut scale)
+            })?;
+            graph.replay()?;
+            assert_eq!(read(&out.0)? + &read(&out.1)? + &read(&out.2)?, want, "{reduction:?}");
+            assert_eq!(scale.to_vec()?[0].is_nan(), reduction != Reduction::Mean);
+            let refused = run(cx, losses.view_mut().narrow(0, 0..10)?, &mut out, &mut all, &mut scale);
+            assert_eq!(message(refused), "`losses` has the shape [10]; the other arguments ask for [11]");
+        }
+        Ok(())
+    });
+}
+
+/// Losses are written where there are no classes, too: all are of rows that do not count.
+#[test]
+fn linear_cross_entropy_without_classes() {
+    on_every_device(|cx| {
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [2, 3])?;
+        let weight = Tensor::<f32, 2>::zeros(cx.device(), [0, 3])?;
+        let targets = Tensor::upload(cx.device(), &[-100, -100], [2])?;
+        let options = CrossEntropy::default().reduction(Reduction::Sum);
+        let got = rows::linear_cross_entropy(cx, &x, &weight, &targets, options)?;
+        assert_eq!((got.loss.to_vec()?, got.dx.to_vec()?), (vec![0.0], vec![0.0; 6]));
+        Ok(())
+    });
+}
+
+#[test]
+fn attention_of_bytes_within_a_workspace() {
+    on_every_device(|cx| {
+        let mut random = Random::new(72);
+        let [q, k, v] =
+            &[[1, 4, 20, 32], [1, 2, 45, 32], [1, 2, 45, 16]].map(|shape| random.tensor::<F8E4M3, 4>(cx, shape).0);
+        let (scales, options) = (Fp8Scales::default(), &Attention::default().causal());
+        let room = attention::forward_fp8_workspace(v);
+        assert_eq!(room, 2 * 16 * 48);
+        let want = attention::forward_fp8::<f16>(cx, q, k, v, scales, options)?;
+        let nothing = || Ok((Tensor::zeros(cx.device(), [1, 4, 20, 16])?, Tensor::zeros(cx.device(), [1, 4, 20])?));
+        let both = |x: &(Tensor<f16, 4>, Tensor<f32, 3>)| Ok(read(&x.0)? + &read(&x.1)?);
+        let nan = F8E4M3::from_f32(f32::NAN);
+        check_workspace(cx, ("workspace", room, nan), (want, both), nothing, |cx, workspace, (out, lse)| {
+            attention::forward_fp8_into_with(cx, q, k, v, scales, options, out, lse, workspace)
+        })
+    });
+}
+
+#[test]
+fn one_scale_of_bytes_within_a_workspace() {
+    on_every_device(|cx| {
+        let (x, _) = &Random::new(73).tensor::<bf16, 2>(cx, [50, 140]);
+        let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [1])?));
+        let both = |x: &(Tensor<F8E4M3, 2>, Tensor<f32, 1>)| Ok(read(&x.0)? + &read(&x.1)?);
+        for garbage in [f32::NAN, f32::INFINITY] {
+            let want = (fp8::quantise_tensor(cx, x)?, both);
+            check_workspace(cx, ("workspace", 1, garbage), want, nothing, |cx, workspace, (out, scale)| {
+                fp8::quantise_tensor_into_with(cx, x, out, scale, workspace)
+            })?;
+        }
+        Ok(())
+    });
+}
