@@ -126,14 +126,15 @@ reduction!(sums_of_magnitudes<Float>, |v| abs(v), |a, b| a + b, |total, _n| tota
 reduction!(roots_of_squares<Float>, |v| v * v, |a, b| a + b, |total, _n| sqrt_rn(total));
 reduction!(largest_magnitudes<Float>, |v| abs(v), |a, b| maximum(a, b, propagate_nan = true), |total, _n| total);
 
-/// Sums of what is already in the dtype of sums, rounded to another one.
+/// Sums of what is already in the dtype of sums, rounded to another one. The workspace is for the results of pieces.
 pub(super) fn sum_as<T: Real, const R: usize>(
     cx: &Context,
     x: TensorView<'_, T::Sums, R>,
     axis: usize,
     out: TensorViewMut<'_, T, R>,
+    workspace: TensorViewMut<'_, T::Sums, 1>,
 ) -> Result<()> {
-    sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", None))
+    sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", Some(workspace)))
 }
 
 /// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.

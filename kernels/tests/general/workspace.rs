@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use tilewright::prelude::*;
 use tilewright_kernels::general::{
-    self, Direction, Extreme, Number, Order, PairRoom, PairWorkspace, QuantiseRoom, QuantiseWorkspace, Quantised,
-    SampleWorkspace, Sampling, Scales,
+    self, Convolution, Direction, Extreme, Number, Order, PairRoom, PairWorkspace, QuantiseRoom, QuantiseWorkspace,
+    Quantised, SampleWorkspace, Sampling, Scales,
 };
 use tilewright_kernels::{Context, Tensor, TensorViewMut};
 
@@ -297,5 +297,57 @@ fn samples_within_a_workspace() {
         let refused = message(general::sample_into(cx, &x, sampling, &mut short));
         assert_eq!(refused, "`out` has the shape [2]; the other arguments ask for [3]");
         Ok(())
+    });
+}
+
+#[test]
+fn convolutions_into_tensors() {
+    on_every_device(|cx| {
+        let (device, how) = (cx.device(), Convolution::default().padding([1, 1]));
+        let filters_shape = [4, 3, 3, 5];
+        let mut random = Random::new(67);
+        let (filters, _) = &random.tensor::<f16, 4>(cx, filters_shape);
+        // Of no images gradients are sums over nothing.
+        for n in [2, 0] {
+            let (x, _) = &random.tensor::<f16, 4>(cx, [n, 6, 7, 5]);
+            let (dy, _) = &random.tensor::<f16, 4>(cx, [n, 6, 7, 4]);
+            let want = (
+                general::conv2d(cx, x, filters, None, how)?,
+                general::conv2d_backward_input(cx, x.shape(), filters, dy, how)?,
+            );
+            let (mut y, mut dx) = (Tensor::zeros(device, dy.shape())?, Tensor::zeros(device, x.shape())?);
+            let stream = device.new_stream()?;
+            let graph = stream.capture(|stream| {
+                let cx = cx.clone().with_stream(stream);
+                general::conv2d_into(&cx, x, filters, None, how, &mut y)?;
+                general::conv2d_backward_input_into(&cx, filters, dy, how, &mut dx)
+            })?;
+            graph.replay()?;
+            assert_eq!((read(&y)?, read(&dx)?), (read(&want.0)?, read(&want.1)?));
+            let room = general::conv2d_backward_weight_workspace(cx, x, filters_shape, how)?;
+            let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
+            assert!(n > 0 || want.to_vec()? == [f16::ZERO; 180]);
+            check(cx, (room, f32::NAN), want, |cx, workspace, out| {
+                general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+            })?;
+        }
+        Ok(())
+    });
+}
+
+/// So many parts that their sums are added up in pieces.
+#[test]
+fn gradients_of_many_pixels_within_a_workspace() {
+    on_every_device(|cx| {
+        let (how, filters_shape) = (Convolution::default(), [16, 1, 1, 8]);
+        let mut random = Random::new(68);
+        let (x, _) = &random.tensor::<bf16, 4>(cx, [1, 260, 256, 8]);
+        let (dy, _) = &random.tensor::<bf16, 4>(cx, [1, 260, 256, 16]);
+        let room = general::conv2d_backward_weight_workspace(cx, x, filters_shape, how)?;
+        assert!(room > 130 * 128, "{room}");
+        let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
+        check(cx, (room, f32::NAN), want, |cx, workspace, out| {
+            general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+        })
     });
 }
