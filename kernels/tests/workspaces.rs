@@ -1,7 +1,6 @@
 //! Functions of rows, attention and products in workspaces that are given; those of `general` are tested beside it.
 
 use crate::common::{Random, Real, check_workspace, message, on_every_device};
-use std::cell::RefCell;
 use std::fmt::Debug;
 use tilewright::prelude::*;
 use tilewright_kernels::attention::{self, Attention, Fp8Scales};
@@ -10,7 +9,7 @@ use tilewright_kernels::rows::{
     self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
     NormGradients, Reduction,
 };
-use tilewright_kernels::{Context, Tensor, TensorViewMut};
+use tilewright_kernels::{Context, Tensor};
 
 /// All elements, with every digit that tells them apart.
 fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Error> {
@@ -18,7 +17,7 @@ fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Er
 }
 
 fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
-    let of = |x: &Option<Tensor<T, 1>>| Ok::<_, Error>(x.as_ref().map(|x| x.to_vec()).transpose()?);
+    let of = |x: &Option<Tensor<T, 1>>| x.as_ref().map(|x| x.to_vec()).transpose();
     Ok(format!("{:?} {:?} {:?}", x.dx.to_vec()?, of(&x.dweight)?, of(&x.dbias)?))
 }
 
@@ -70,51 +69,66 @@ fn group_norms_within_a_workspace() {
     });
 }
 
-type Loss = (Tensor<f32, 1>, Tensor<f16, 2>, Tensor<f32, 2>);
+/// The loss, the gradients of `x` and of the weight, and the room for logits.
+struct Linear {
+    loss: Tensor<f32, 1>,
+    dx: Tensor<f16, 2>,
+    dweight: Tensor<f32, 2>,
+    logits: Tensor<f16, 2>,
+}
+
+impl Linear {
+    fn new(cx: &Context, [count, hidden, classes]: [usize; 3], losses: usize) -> Result<Linear, Error> {
+        Ok(Linear {
+            loss: Tensor::zeros(cx.device(), [losses])?,
+            dx: Tensor::zeros(cx.device(), [count, hidden])?,
+            dweight: Tensor::zeros(cx.device(), [classes, hidden])?,
+            logits: Tensor::zeros(cx.device(), [4, classes])?,
+        })
+    }
+
+    fn views(&mut self) -> LinearCrossEntropyMut<'_, f16, f32> {
+        LinearCrossEntropyMut {
+            loss: self.loss.view_mut(),
+            gradients: Some((self.dx.view_mut(), self.dweight.view_mut())),
+            logits: self.logits.view_mut(),
+        }
+    }
+
+    fn read(&self) -> Result<[String; 3], Error> {
+        Ok([read(&self.loss)?, read(&self.dx)?, read(&self.dweight)?])
+    }
+}
 
 #[test]
 fn linear_cross_entropy_within_a_workspace() {
     on_every_device(|cx| {
-        let ([count, hidden, classes], mut random) = ([11, 20, 37], Random::new(71));
+        let (sizes @ [count, hidden, classes], mut random) = ([11, 20, 37], Random::new(71));
         let (x, _) = &random.tensor::<f16, 2>(cx, [count, hidden]);
         let (weight, _) = &random.tensor::<f16, 2>(cx, [classes, hidden]);
         let targets = &Tensor::upload(cx.device(), &[3, 1, -100, 36, 0, 9, -100, 2, 2, 8, 7], [count])?;
-        let logits = RefCell::new(Tensor::<f16, 2>::zeros(cx.device(), [4, classes])?);
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let options = CrossEntropy::default().reduction(reduction);
-            let nothing = || -> Result<Loss, Error> {
-                let (loss, dx) =
-                    (Tensor::zeros(cx.device(), [reduction.len(count)])?, Tensor::zeros(cx.device(), x.shape())?);
-                Ok((loss, dx, Tensor::zeros(cx.device(), weight.shape())?))
-            };
-            let mut want = nothing()?;
-            let mut all = logits.borrow_mut();
-            let gradients = Some((want.1.view_mut(), want.2.view_mut()));
-            let out = LinearCrossEntropyMut { loss: want.0.view_mut(), gradients, logits: all.view_mut() };
-            rows::linear_cross_entropy_into(cx, x, weight, targets, options, out)?;
-            let want = read(&want.0)? + &read(&want.1)? + &read(&want.2)?;
-            let run = |cx: &Context,
-                       losses: TensorViewMut<'_, f32, 1>,
-                       out: &mut Loss,
-                       all: &mut Tensor<f16, 2>,
-                       scale: &mut Tensor<f32, 1>| {
-                let gradients = Some((out.1.view_mut(), out.2.view_mut()));
-                let out = LinearCrossEntropyMut { loss: out.0.view_mut(), gradients, logits: all.view_mut() };
-                let workspace = CrossEntropyWorkspace { losses, scale: scale.view_mut() };
-                rows::linear_cross_entropy_into_with(cx, x, weight, targets, options, out, workspace)
-            };
-            let mut out = nothing()?;
+            let mut want = Linear::new(cx, sizes, reduction.len(count))?;
+            rows::linear_cross_entropy_into(cx, x, weight, targets, options, want.views())?;
             let mut losses = Tensor::upload(cx.device(), &[f32::NAN; 11], [count])?;
             let mut scale = Tensor::upload(cx.device(), &[f32::NAN], [1])?;
+            let mut out = Linear::new(cx, sizes, reduction.len(count))?;
+
+            let short = losses.view_mut().narrow(0, 0..10)?;
+            let workspace = CrossEntropyWorkspace { losses: short, scale: scale.view_mut() };
+            let refused = rows::linear_cross_entropy_into_with(cx, x, weight, targets, options, out.views(), workspace);
+            assert_eq!(message(refused), "`losses` has the shape [10]; the other arguments ask for [11]");
+
             let stream = cx.device().new_stream()?;
             let graph = stream.capture(|stream| {
-                run(&cx.clone().with_stream(stream), losses.view_mut(), &mut out, &mut all, &mut scale)
+                let cx = cx.clone().with_stream(stream);
+                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                rows::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out.views(), workspace)
             })?;
             graph.replay()?;
-            assert_eq!(read(&out.0)? + &read(&out.1)? + &read(&out.2)?, want, "{reduction:?}");
+            assert_eq!(out.read()?, want.read()?, "{reduction:?}");
             assert_eq!(scale.to_vec()?[0].is_nan(), reduction != Reduction::Mean);
-            let refused = run(cx, losses.view_mut().narrow(0, 0..10)?, &mut out, &mut all, &mut scale);
-            assert_eq!(message(refused), "`losses` has the shape [10]; the other arguments ask for [11]");
         }
         Ok(())
     });
