@@ -391,7 +391,9 @@ pub fn cross_entropy_backward<'a, 'b, 'c, T: Float, I: Int>(
     Ok(dlogits)
 }
 
-/// [`cross_entropy_backward`], into a tensor of the shape of `logits`.
+/// [`cross_entropy_backward`], into a tensor of the shape of `logits`. Of a mean it allocates one number, the divisor;
+/// [`cross_entropy_scale_into`](super::cross_entropy_scale_into) and
+/// [`cross_entropy_gradient_into`](super::cross_entropy_gradient_into) allocate nothing.
 ///
 /// # Errors
 ///
