@@ -206,8 +206,8 @@ pub fn sample_into_with<'a, 'b, T: Real>(
     run(cx, logits.into(), sampling, out.into(), Some(SampleWorkspace { values, places, noisy }))
 }
 
-/// What [`sample_into_with`] needs as its workspace for logits of this shape, whatever the device. The temperature counts as
-/// far as it is 0 or more; the seed does not matter.
+/// What [`sample_into_with`] needs as its workspace for logits of this shape, whatever the device. Of the temperature it matters
+/// only whether it is 0, and the seed does not matter.
 ///
 /// # Errors
 ///
