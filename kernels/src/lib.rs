@@ -2,7 +2,8 @@
 //!
 //! Each is a typed function over [tensors](Tensor), on a GPU or on the CPU. Shapes are checked before anything is launched.
 //! `f(&cx, &x)` allocates its result; `f_into(&cx, &x, &mut out)` writes one that is given. What a function allocates beside
-//! its results, it says.
+//! its results, it says; `f_into_with` takes that as a workspace too, of the size that a function says whose name
+//! ends in `_workspace`.
 //!
 //! ```
 //! use tilewright::prelude::*;
@@ -44,6 +45,7 @@ mod check;
 mod code;
 mod context;
 mod device;
+mod workspace;
 
 pub use config::Table;
 pub use context::Context;

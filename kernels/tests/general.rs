@@ -8,6 +8,7 @@ mod quantise;
 mod reduce;
 mod scan;
 mod sort;
+mod workspace;
 
 use crate::common::{Random, message, on_every_device};
 use tilewright_kernels::{Tensor, TensorView, TensorViewMut, general};

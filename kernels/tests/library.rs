@@ -12,3 +12,4 @@ mod rows;
 mod sequence;
 mod training;
 mod tuning;
+mod workspaces;

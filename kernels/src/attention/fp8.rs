@@ -6,6 +6,7 @@ use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::check::MOST_PROGRAMS;
 use crate::config::Key;
+use crate::workspace::Memory;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -265,26 +266,72 @@ pub fn forward_fp8_into<'a, 'b, O: Float>(
     lse: impl Into<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
     let (q, k, v) = (q.into(), k.into(), v.into());
-    let problem = Problem::of(&q, &k, &v)?;
-    let values = ordered(cx, &v)?;
-    launch(cx, problem, [q, k, values.view()], scales, options, out.into(), lse.into())
+    run(cx, [q, k, v], scales, options, (out.into(), lse.into()), None)
 }
 
-/// Values as [`order_values`] writes them, `[batch, kv_heads, dv, keys]`, with as many keys as fill rows of 16.
-fn ordered(cx: &Context, v: &TensorView<'_, F8E4M3, 4>) -> Result<Tensor<F8E4M3, 4>> {
+/// [`forward_fp8_into`], with a workspace for the copy of the values: it has as many elements as [`forward_fp8_workspace`]
+/// says, or more, and begins at a multiple of 16 bytes; what it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`forward_fp8_into`], and [`tilewright::Error::InvalidTensor`] if the workspace has gaps or is too small.
+#[allow(clippy::too_many_arguments)]
+pub fn forward_fp8_into_with<'a, 'b, O: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, F8E4M3, 4>>,
+    k: impl Into<TensorView<'a, F8E4M3, 4>>,
+    v: impl Into<TensorView<'a, F8E4M3, 4>>,
+    scales: Fp8Scales<'a>,
+    options: &Attention,
+    out: impl Into<TensorViewMut<'b, O, 4>>,
+    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    workspace: impl Into<TensorViewMut<'b, F8E4M3, 1>>,
+) -> Result<()> {
+    let (inputs, workspace) = ([q.into(), k.into(), v.into()], workspace.into());
+    run(cx, inputs, scales, options, (out.into(), lse.into()), Some(workspace))
+}
+
+/// How many elements of 8 bits [`forward_fp8_into_with`] needs as its workspace for values of this shape, whatever the device:
+/// as many as there are, with keys rounded up to a multiple of 16.
+pub fn forward_fp8_workspace<'a>(v: impl Into<TensorView<'a, F8E4M3, 4>>) -> usize {
+    // More than can be counted is more than any memory has.
+    ordered_shape(&v.into()).into_iter().fold(1, usize::saturating_mul)
+}
+
+fn run<O: Float>(
+    cx: &Context,
+    [q, k, v]: [TensorView<'_, F8E4M3, 4>; 3],
+    scales: Fp8Scales<'_>,
+    options: &Attention,
+    (out, lse): (TensorViewMut<'_, O, 4>, TensorViewMut<'_, f32, 3>),
+    workspace: Option<TensorViewMut<'_, F8E4M3, 1>>,
+) -> Result<()> {
+    let problem = Problem::of(&q, &k, &v)?;
+    let mut memory = Memory::of(cx, "workspace", workspace, forward_fp8_workspace(v))?;
+    order(cx, &v, TensorViewMut::new(memory.view_mut(), ordered_shape(&v))?)?;
+    let values = TensorView::new(memory.view(), ordered_shape(&v))?;
+    launch(cx, problem, [q, k, values], scales, options, out, lse)
+}
+
+/// The shape of values as [`order_values`] writes them, `[batch, kv_heads, dv, keys]`, with as many keys as fill rows of 16.
+fn ordered_shape(v: &TensorView<'_, F8E4M3, 4>) -> [usize; 4] {
+    let [batch, kv_heads, keys, dv] = v.shape();
+    [batch, kv_heads, dv, keys.next_multiple_of(RUN)]
+}
+
+/// Launches [`order_values`], into a tensor of that shape.
+fn order(cx: &Context, v: &TensorView<'_, F8E4M3, 4>, mut out: TensorViewMut<'_, F8E4M3, 4>) -> Result<()> {
     const BN: usize = 128;
     const BD: usize = 64;
-    let [batch, kv_heads, keys, dv] = v.shape();
-    let rows = keys.next_multiple_of(RUN);
-    let mut out = Tensor::empty(cx.device(), [batch, kv_heads, dv, rows])?;
+    let ([batch, kv_heads, keys, dv], [.., rows]) = (v.shape(), out.shape());
     if out.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let strides = v.strides().map(|stride| stride as i64);
-    let [out_batch, out_head, ..] = out.view().strides().map(|stride| stride as i64);
+    let [out_batch, out_head, ..] = out.strides().map(|stride| stride as i64);
     let starts = |size: usize| (0..size).step_by(MOST_PROGRAMS);
     for (batch_from, head_from) in starts(batch).flat_map(|b| starts(kv_heads).map(move |h| (b, h))) {
-        let out = out.view_mut().narrow(0, batch_from..batch)?.narrow(1, head_from..kv_heads)?;
+        let out = out.reborrow().narrow(0, batch_from..batch)?.narrow(1, head_from..kv_heads)?;
         let v = v.narrow(0, batch_from..batch)?.narrow(1, head_from..kv_heads)?;
         OrderValuesConsts { BN, BD }
             .call(
@@ -308,7 +355,7 @@ fn ordered(cx: &Context, v: &TensorView<'_, F8E4M3, 4>) -> Result<Tensor<F8E4M3,
             .stream(cx.stream())
             .launch(cx.device())?;
     }
-    Ok(out)
+    Ok(())
 }
 
 /// A scale's address and strides.

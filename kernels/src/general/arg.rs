@@ -2,6 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::number::Number;
+use super::pairs::{PairRoom, PairWorkspace, memory};
 use super::reduce::{not_empty, reduced, reduced_shape};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::prelude::*;
@@ -129,6 +130,7 @@ fn run<T: Num, const R: usize>(
     axis: usize,
     (mut values, mut places): (TensorViewMut<'_, T, R>, TensorViewMut<'_, i32, R>),
     how: (bool, T),
+    workspace: Option<PairWorkspace<'_, T>>,
 ) -> Result<()> {
     reduced_shape("values", values.shape(), x.shape(), axis)?;
     reduced_shape("places", places.shape(), x.shape(), axis)?;
@@ -143,18 +145,12 @@ fn run<T: Num, const R: usize>(
     if work.pieces == 1 {
         return first_pass(cx, &work, how, x.elements(), (values, to), (places, place_to));
     }
-    let mut partial = cx.device().empty::<T>(work.partials())?;
-    let mut partial_places = cx.device().empty::<i32>(work.partials())?;
+    let room = PairRoom { values: work.room(), places: work.room() };
+    let (mut partial, mut partial_places) = memory(cx, workspace, room)?;
     let strides = work.partial();
-    first_pass(
-        cx,
-        &work,
-        how,
-        x.elements(),
-        (partial.as_view_mut(), strides),
-        (partial_places.as_view_mut(), strides),
-    )?;
-    last_pass(cx, &work, how, (&partial, &partial_places), (values, to), (places, place_to))
+    let pieces = ((partial.view_mut(), strides), (partial_places.view_mut(), strides));
+    first_pass(cx, &work, how, x.elements(), pieces.0, pieces.1)?;
+    last_pass(cx, &work, how, (partial.view(), partial_places.view()), (values, to), (places, place_to))
 }
 
 /// A launch of [`extremes_of_pieces`].
@@ -162,7 +158,7 @@ pub(super) fn last_pass<T: Num>(
     cx: &Context,
     work: &Work,
     (largest, lowest): (bool, T),
-    (partial, partial_places): (&Buffer<T>, &Buffer<i32>),
+    (partial, partial_places): (View<'_, T>, View<'_, i32>),
     (values, to): (ViewMut<'_, T>, Kept),
     (places, place_to): (ViewMut<'_, i32>, Kept),
 ) -> Result<()> {
@@ -189,7 +185,7 @@ pub(super) fn last_pass<T: Num>(
 }
 
 macro_rules! functions {
-    ($(#[doc = $doc:literal])* $largest:literal, $least:ident, $name:ident, $into:ident) => {
+    ($(#[doc = $doc:literal])* $largest:literal, $least:ident, $name:ident, $into:ident, $with:ident) => {
         $(#[doc = $doc])*
         /// Of equal elements it is the first; a NaN is before all numbers, and the first NaN before others. Indices count
         /// along the dimension, from 0.
@@ -229,19 +225,38 @@ macro_rules! functions {
             values: impl Into<TensorViewMut<'b, T, R>>,
             places: impl Into<TensorViewMut<'c, i32, R>>,
         ) -> Result<()> {
-            run(cx, x.into(), axis, (values.into(), places.into()), ($largest, T::$least))
+            run(cx, x.into(), axis, (values.into(), places.into()), ($largest, T::$least), None)
+        }
+
+        #[doc = concat!("[`", stringify!($into), "`], with a workspace for the results of pieces: as many values, and as many ")]
+        /// indices, as [`reduction_workspace`](super::reduction_workspace) says. Nothing is allocated.
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`", stringify!($into), "`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace ")]
+        /// has gaps or is too small.
+        pub fn $with<'a, 'b, 'c, T: Number, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, T, R>>,
+            axis: usize,
+            values: impl Into<TensorViewMut<'b, T, R>>,
+            places: impl Into<TensorViewMut<'c, i32, R>>,
+            workspace: PairWorkspace<'_, T>,
+        ) -> Result<()> {
+            let to = (values.into(), places.into());
+            run(cx, x.into(), axis, to, ($largest, T::$least), Some(workspace.packed()?))
         }
     };
 }
 
 functions! {
     /// The largest elements along a dimension, and their indices.
-    true, LOWEST, argmax, argmax_into
+    true, LOWEST, argmax, argmax_into, argmax_into_with
 }
 
 functions! {
     /// The smallest elements along a dimension, and their indices.
-    false, HIGHEST, argmin, argmin_into
+    false, HIGHEST, argmin, argmin_into, argmin_into_with
 }
 
 #[cfg(test)]

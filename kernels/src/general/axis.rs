@@ -108,6 +108,11 @@ impl Work {
         self.pieces * self.beside.size * self.kept.size
     }
 
+    /// Elements of that tensor where there is one: work of one piece has its result at once.
+    pub(crate) fn room(&self) -> usize {
+        if self.pieces > 1 { self.partials() } else { 0 }
+    }
+
     /// Strides of a result that differs from the tensor in the size of dimension `axis` alone.
     pub(crate) fn result<const R: usize>(&self, argument: &str, layout: Layout<R>, axis: usize) -> Result<Kept> {
         let around = Around::of(argument, layout, axis)?;

@@ -8,6 +8,7 @@ mod elementwise;
 mod gather;
 mod histogram;
 mod number;
+mod pairs;
 mod pointwise;
 mod pool;
 mod quantise;
@@ -21,9 +22,10 @@ mod topk;
 mod truth;
 mod walk;
 
-pub use arg::{argmax, argmax_into, argmin, argmin_into};
+pub use arg::{argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with};
 pub use conv::{
-    ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight,
+    ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_input_into,
+    conv2d_backward_weight, conv2d_backward_weight_into, conv2d_backward_weight_workspace, conv2d_into,
 };
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
@@ -33,6 +35,7 @@ pub use gather::{
 };
 pub use histogram::{bincount, histogram};
 pub use number::{Number, Real};
+pub use pairs::{PairRoom, PairWorkspace};
 pub use pointwise::{
     add, add_into, affine, affine_into, div, div_into, gelu, gelu_backward, gelu_backward_into, gelu_into, mul,
     mul_into, relu, relu_backward, relu_backward_into, relu_into, sigmoid, sigmoid_backward, sigmoid_backward_into,
@@ -40,17 +43,23 @@ pub use pointwise::{
     tanh_backward_into, tanh_into,
 };
 pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
-pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
+pub use quantise::{
+    QuantiseRoom, QuantiseWorkspace, Quantised, Scales, dequantise, quantise, quantise_into, quantise_into_with,
+    quantise_workspace,
+};
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
 pub use reduce::{
-    max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,
-    norm_l2, norm_l2_all, norm_l2_into, norm_max, norm_max_all, norm_max_into, prod, prod_all, prod_into, sum, sum_all,
-    sum_into,
+    max, max_all, max_into, max_into_with, mean, mean_all, mean_into, mean_into_with, min, min_all, min_into,
+    min_into_with, norm_l1, norm_l1_all, norm_l1_into, norm_l1_into_with, norm_l2, norm_l2_all, norm_l2_into,
+    norm_l2_into_with, norm_max, norm_max_all, norm_max_into, norm_max_into_with, prod, prod_all, prod_into,
+    prod_into_with, reduction_workspace, sum, sum_all, sum_into, sum_into_with,
 };
-pub use sample::{Sampling, sample};
-pub use scan::{Direction, cumprod, cumprod_into, cumsum, cumsum_into};
-pub use scan_arg::{cummax, cummax_into, cummin, cummin_into};
-pub use sort::{Order, argsort, sort, sort_into, sort_values};
-pub use topk::{Extreme, topk, topk_into};
-pub use truth::{all, all_all, all_into, any, any_all, any_into};
+pub use sample::{SampleRoom, SampleWorkspace, Sampling, sample, sample_into, sample_into_with, sample_workspace};
+pub use scan::{
+    Direction, cumprod, cumprod_into, cumprod_into_with, cumsum, cumsum_into, cumsum_into_with, scan_workspace,
+};
+pub use scan_arg::{cummax, cummax_into, cummax_into_with, cummin, cummin_into, cummin_into_with};
+pub use sort::{Order, argsort, sort, sort_into, sort_into_with, sort_values, sort_workspace};
+pub use topk::{Extreme, topk, topk_into, topk_into_with, topk_workspace};
+pub use truth::{all, all_all, all_into, all_into_with, any, any_all, any_into, any_into_with};

@@ -1,7 +1,8 @@
 //! Numbers of 8 bits with scales.
 
 use super::number::Real;
-use super::reduce::norm_max_all;
+use super::reduce::{largest_magnitude, reduction_workspace};
+use crate::workspace::{Memory, packed};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -188,7 +189,8 @@ pub fn quantise<'a, Q: Quantised, T: Real>(
     Ok((q, out_scales))
 }
 
-/// [`quantise`], into tensors. One scale for all takes the largest magnitude, which is allocated for the call.
+/// [`quantise`], into tensors. One scale for all takes the largest magnitude, which is allocated for the call, with the results
+/// of pieces that it is made of.
 ///
 /// # Errors
 ///
@@ -200,7 +202,66 @@ pub fn quantise_into<'a, 'b, 'c, Q: Quantised, T: Real>(
     q: impl Into<TensorViewMut<'b, Q, 2>>,
     out_scales: impl Into<TensorViewMut<'c, f32, 2>>,
 ) -> Result<()> {
-    let (x, q, mut out_scales) = (x.into(), q.into(), out_scales.into());
+    run(cx, x.into(), scales, (q.into(), out_scales.into()), None)
+}
+
+/// Memory in which [`quantise_into_with`] works; what it holds does not matter.
+#[derive(Debug)]
+pub struct QuantiseWorkspace<'a, T: Real> {
+    /// Room for the largest magnitude: as many as the [`QuantiseRoom`] says, or more, without gaps.
+    pub peak: TensorViewMut<'a, T, 1>,
+    /// Room for those of pieces, likewise.
+    pub partials: TensorViewMut<'a, T::Sums, 1>,
+}
+
+/// How many elements a [`QuantiseWorkspace`] has at least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuantiseRoom {
+    /// Of `peak`, in the dtype of the elements.
+    pub peak: usize,
+    /// Of `partials`, f32, or f64 for f64.
+    pub partials: usize,
+}
+
+/// [`quantise_into`], with a workspace of the size that [`quantise_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`quantise_into`], and if a part of the workspace has gaps or is too small.
+pub fn quantise_into_with<'a, 'b, 'c, Q: Quantised, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    scales: Scales,
+    q: impl Into<TensorViewMut<'b, Q, 2>>,
+    out_scales: impl Into<TensorViewMut<'c, f32, 2>>,
+    workspace: QuantiseWorkspace<'_, T>,
+) -> Result<()> {
+    let QuantiseWorkspace { peak, partials } = workspace;
+    let (peak, partials) = (packed("workspace.peak", peak)?, packed("workspace.partials", partials)?);
+    run(cx, x.into(), scales, (q.into(), out_scales.into()), Some(QuantiseWorkspace { peak, partials }))
+}
+
+/// What [`quantise_into_with`] needs as its workspace, whatever the device: nothing but for one scale for all, which follows
+/// from the largest magnitude.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if a tensor of one scale has gaps or more than 2^31 - 1 elements.
+pub fn quantise_workspace<'a, T: Real>(x: impl Into<TensorView<'a, T, 2>>, scales: Scales) -> Result<QuantiseRoom> {
+    let x = x.into();
+    if scales != Scales::Tensor || x.is_empty() {
+        return Ok(QuantiseRoom::default());
+    }
+    Ok(QuantiseRoom { peak: 1, partials: reduction_workspace(x.reshape([x.len()])?, 0)? })
+}
+
+fn run<Q: Quantised, T: Real>(
+    cx: &Context,
+    x: TensorView<'_, T, 2>,
+    scales: Scales,
+    (q, mut out_scales): (TensorViewMut<'_, Q, 2>, TensorViewMut<'_, f32, 2>),
+    workspace: Option<QuantiseWorkspace<'_, T>>,
+) -> Result<()> {
     let (shape, group) = scale_shape(x.shape(), scales)?;
     check::shape("q", q.shape(), x.shape())?;
     check::shape("out_scales", out_scales.shape(), shape)?;
@@ -214,16 +275,7 @@ pub fn quantise_into<'a, 'b, 'c, Q: Quantised, T: Real>(
     }
     let (stream, strides) = (cx.stream(), (from.stride as i64, to.stride as i64));
     if scales == Scales::Tensor {
-        if !q.is_contiguous() {
-            return Err(check::invalid("q", "has gaps", "give a tensor in row-major order without gaps"));
-        }
-        let peak = norm_max_all(cx, x)?;
-        return QuantiseAllConsts { BLOCK: TILE }
-            .call(x.elements(), peak.buffer(), q.elements(), out_scales.elements_mut(), x.len() as i64, Q::LARGEST)
-            .grid(x.len().div_ceil(TILE))
-            .num_warps(8)
-            .stream(stream)
-            .launch(cx.device());
+        return by_one(cx, x, q, out_scales, workspace);
     }
     if group > WHOLE {
         return QuantiseRowsConsts { BLOCK: TILE }
@@ -251,6 +303,29 @@ pub fn quantise_into<'a, 'b, 'c, Q: Quantised, T: Real>(
         .grid(groups.div_ceil(rows))
         .num_warps((rows * tile / 512).clamp(1, 16) as u32)
         .stream(stream)
+        .launch(cx.device())
+}
+
+/// One scale for all.
+fn by_one<Q: Quantised, T: Real>(
+    cx: &Context,
+    x: TensorView<'_, T, 2>,
+    q: TensorViewMut<'_, Q, 2>,
+    out_scales: TensorViewMut<'_, f32, 2>,
+    workspace: Option<QuantiseWorkspace<'_, T>>,
+) -> Result<()> {
+    if !q.is_contiguous() {
+        return Err(check::invalid("q", "has gaps", "give a tensor in row-major order without gaps"));
+    }
+    let all = x.reshape([x.len()])?;
+    let (peak, partials) = workspace.map(|QuantiseWorkspace { peak, partials }| (peak, partials)).unzip();
+    let mut peak = Memory::of(cx, "workspace.peak", peak, 1)?;
+    largest_magnitude(cx, all, peak.view_mut(), ("workspace.partials", partials))?;
+    QuantiseAllConsts { BLOCK: TILE }
+        .call(x.elements(), peak.view(), q.elements(), out_scales.elements(), x.len() as i64, Q::LARGEST)
+        .grid(x.len().div_ceil(TILE))
+        .num_warps(8)
+        .stream(cx.stream())
         .launch(cx.device())
 }
 

@@ -5,9 +5,11 @@
 //! pass reads elements twice, and writes them once.
 
 use super::number::Number;
+use super::pairs::{PairRoom, PairWorkspace, memory};
 use super::sort::{Order, Sorted, To, stride};
 use crate::Context;
 use crate::config::config;
+use crate::workspace::{part, room};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -185,41 +187,61 @@ fn move_digits<T: Num, K: Int, const SIGNED: bool, const FLOAT: bool, const DESC
 }
 
 /// What a pass leaves for the next one: rows without gaps.
-struct Pair<T: DType> {
-    values: Buffer<T>,
-    places: Option<Buffer<i32>>,
+struct Pair<'a, T: DType> {
+    values: ViewMut<'a, T>,
+    places: ViewMut<'a, i32>,
+}
+
+/// How many elements the pairs between passes have, each: there is one for two passes, two for more.
+fn between<T: DType>([rows, columns]: [usize; 2]) -> [usize; 2] {
+    let len = rows * columns;
+    [1, 2].map(|pair| if pair < size_of::<T>() { len } else { 0 })
+}
+
+/// What sorting such rows takes: values, and counts with the indices that go along.
+pub(super) fn digits_room<T: Number>(cx: &Context, sizes: [usize; 2], with_places: bool) -> Result<PairRoom> {
+    let config = cx.config(T::ELEMENT, &sizes, SortDigitsConfig::choose)?;
+    let counts = counts_len(sizes[0], sizes[1], config.block);
+    let [first, second] = between::<T>(sizes);
+    let places = if with_places { room(&[counts, first, second]) } else { counts };
+    Ok(PairRoom { values: room(&[first, second]), places })
 }
 
 impl<T: Number> Sorted<'_, T> {
-    /// Sorts them into what is wanted. Allocates one pair of workspaces for two passes, two for more.
+    /// Sorts them into what is wanted.
     pub(super) fn by_digits(
         &self,
         cx: &Context,
         mut values: Option<To<'_, T>>,
         mut places: Option<To<'_, i32>>,
+        workspace: Option<PairWorkspace<'_, T>>,
     ) -> Result<()> {
         let Sorted { rows, columns, order, .. } = *self;
-        let (passes, len, with_places) = (size_of::<T>(), rows * columns, places.is_some());
-        let allocate = || {
-            let places = with_places.then(|| cx.device().empty::<i32>(len)).transpose()?;
-            Ok::<_, Error>(Pair { values: cx.device().empty::<T>(len)?, places })
-        };
-        let (mut from, mut spare): (Option<Pair<T>>, Option<Pair<T>>) = (None, None);
+        let (passes, with_places) = (size_of::<T>(), places.is_some());
+        let needed = digits_room::<T>(cx, [rows, columns], with_places)?;
+        let (mut memory, mut memory_of_places) = memory(cx, workspace, needed)?;
         let config = cx.config(T::ELEMENT, &[rows, columns], SortDigitsConfig::choose)?;
-        let mut counts = cx.device().empty(counts_len(rows, columns, config.block))?;
-        let mut digits = Digits::new(config, [rows, columns], counts.as_view_mut())?;
+        let (counts, rest) = part(memory_of_places.view_mut(), counts_len(rows, columns, config.block))?;
+        let [first, second] = between::<T>([rows, columns]);
+        let each = |len: usize| if with_places { len } else { 0 };
+        let (to_places, rest) = part(rest, each(first))?;
+        let (from_places, _) = part(rest, each(second))?;
+        let (to_values, rest) = part(memory.view_mut(), first)?;
+        let (from_values, _) = part(rest, second)?;
+        let mut to = Pair { values: to_values, places: to_places };
+        let mut from = Pair { values: from_values, places: from_places };
+        let mut digits = Digits::new(config, [rows, columns], counts)?;
         for pass in 0..passes {
-            let source = match &from {
-                None => (self.x, self.stride, None),
-                Some(pair) => (pair.values.as_view(), columns, pair.places.as_ref().map(|places| places.as_view())),
+            let source = match pass {
+                0 => (self.x, self.stride, None),
+                _ => (from.values.as_view(), columns, with_places.then(|| from.places.as_view())),
             };
             if pass + 1 == passes {
                 return digits.pass(cx, order, pass, source, values.take(), places.take());
             }
-            let mut to = spare.take().map_or_else(allocate, Ok)?;
-            let to_places = to.places.as_mut().map(|places| To::new(places, columns));
-            digits.pass(cx, order, pass, source, Some(To::new(&mut to.values, columns)), to_places)?;
-            spare = from.replace(to);
+            let to_places = with_places.then(|| To::new(to.places.reborrow(), columns));
+            digits.pass(cx, order, pass, source, Some(To::new(to.values.reborrow(), columns)), to_places)?;
+            std::mem::swap(&mut from, &mut to);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::number::{Number, Real};
+use crate::workspace::{Memory, packed};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -96,6 +97,7 @@ macro_rules! reduction {
                 axis: usize,
                 mut out: TensorViewMut<'_, O, R>,
                 identity: A,
+                (name, workspace): (&str, Option<TensorViewMut<'_, A, 1>>),
             ) -> Result<()> {
                 reduced_shape("out", out.shape(), x.shape(), axis)?;
                 if out.is_empty() {
@@ -107,10 +109,9 @@ macro_rules! reduction {
                 if work.pieces == 1 {
                     return pass(cx, &work, (true, true), (x, out), (identity, count), to);
                 }
-                let mut partials = cx.device().empty::<A>(work.partials())?;
-                let partial = partials.as_view_mut();
-                pass(cx, &work, (true, false), (x, partial), (identity, count), work.partial())?;
-                pass(cx, &work.of_pieces(), (false, true), (partials.as_view(), out), (identity, count), to)
+                let mut partials = Memory::of(cx, name, workspace, work.room())?;
+                pass(cx, &work, (true, false), (x, partials.view_mut()), (identity, count), work.partial())?;
+                pass(cx, &work.of_pieces(), (false, true), (partials.view(), out), (identity, count), to)
             }
         }
     };
@@ -125,14 +126,25 @@ reduction!(sums_of_magnitudes<Float>, |v| abs(v), |a, b| a + b, |total, _n| tota
 reduction!(roots_of_squares<Float>, |v| v * v, |a, b| a + b, |total, _n| sqrt_rn(total));
 reduction!(largest_magnitudes<Float>, |v| abs(v), |a, b| maximum(a, b, propagate_nan = true), |total, _n| total);
 
-/// Sums of what is already in the dtype of sums, rounded to another one.
+/// Sums of what is already in the dtype of sums, rounded to another one. The workspace is for the results of pieces.
 pub(super) fn sum_as<T: Real, const R: usize>(
     cx: &Context,
     x: TensorView<'_, T::Sums, R>,
     axis: usize,
     out: TensorViewMut<'_, T, R>,
+    workspace: TensorViewMut<'_, T::Sums, 1>,
 ) -> Result<()> {
-    sums::run(cx, x, axis, out, T::Sums::ZERO)
+    sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", Some(workspace)))
+}
+
+/// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.
+pub(super) fn largest_magnitude<T: Real>(
+    cx: &Context,
+    x: TensorView<'_, T, 1>,
+    out: ViewMut<'_, T>,
+    workspace: (&str, Option<TensorViewMut<'_, T::Sums, 1>>),
+) -> Result<()> {
+    largest_magnitudes::run(cx, x, 0, TensorViewMut::new(out, [1])?, T::Sums::ZERO, workspace)
 }
 
 /// Checks that `out` has the shape of `x` but for one element in dimension `axis`.
@@ -170,12 +182,26 @@ pub(super) fn not_empty<const R: usize>(shape: [usize; R], axis: usize) -> Resul
     Ok(())
 }
 
+/// How many elements a reduction along `axis` needs as its workspace, whatever the device: the results of pieces, for few
+/// long rows, and 0 for others. [`sum_into_with`] and its kind say of which dtype they are.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if there is no such dimension, or if dimensions are apart or have more than 2^31 - 1
+/// elements.
+pub fn reduction_workspace<'a, T: DType, const R: usize>(
+    x: impl Into<TensorView<'a, T, R>>,
+    axis: usize,
+) -> Result<usize> {
+    Ok(Work::of("x", x.into().layout(), axis, true)?.room())
+}
+
 /// The functions of one reduction: with a new tensor, into one, and over all elements.
 macro_rules! functions {
     (
         $(#[doc = $doc:literal])*
         $bound:ident -> $out:ty, $kernel:ident::<$wide:ty>($identity:expr), $empty:ident;
-        $name:ident, $into:ident, $all:ident
+        $name:ident, $into:ident, $with:ident, $all:ident
     ) => {
         $(#[doc = $doc])*
         ///
@@ -215,7 +241,28 @@ macro_rules! functions {
             let x = x.into();
             $empty(x.shape(), axis)?;
             let identity: $wide = $identity;
-            $kernel::run(cx, x, axis, out.into(), identity)
+            $kernel::run(cx, x, axis, out.into(), identity, ("workspace", None))
+        }
+
+        #[doc = concat!("[`", stringify!($into), "`], with a workspace for the results of pieces: it has as many elements of `",
+            stringify!($wide), "` ")]
+        /// as [`reduction_workspace`] says, or more; what it holds does not matter. Nothing is allocated.
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`", stringify!($into), "`], and [`tilewright::Error::InvalidTensor`] if the workspace has gaps ")]
+        /// or is too small.
+        pub fn $with<'a, 'b, 'c, T: $bound, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, T, R>>,
+            axis: usize,
+            out: impl Into<TensorViewMut<'b, $out, R>>,
+            workspace: impl Into<TensorViewMut<'c, $wide, 1>>,
+        ) -> Result<()> {
+            let (x, workspace) = (x.into(), packed("workspace", workspace.into())?);
+            $empty(x.shape(), axis)?;
+            let identity: $wide = $identity;
+            $kernel::run(cx, x, axis, out.into(), identity, ("workspace", Some(workspace)))
         }
 
         #[doc = concat!("[`", stringify!($name), "`] over all elements of a tensor in row-major order without gaps.")]
@@ -247,7 +294,7 @@ functions! {
     /// Floats are added in f32 (f64 for f64) and rounded once; each lane adds up elements, and lanes are added in a tree.
     /// Integers are added in 64 bits, which is the result's dtype, and wrap. No elements give 0.
     Number -> T::Total, sums::<T::Wide>(T::Wide::ZERO), any_shape;
-    sum, sum_into, sum_all
+    sum, sum_into, sum_into_with, sum_all
 }
 
 functions! {
@@ -258,19 +305,19 @@ functions! {
     /// Floats are multiplied in f32 (f64 for f64) and rounded once; integers in 64 bits, which is the result's dtype, and
     /// wrap. No elements give 1.
     Number -> T::Total, products::<T::Wide>(T::Wide::ONE), any_shape;
-    prod, prod_into, prod_all
+    prod, prod_into, prod_into_with, prod_all
 }
 
 functions! {
     /// The largest element along a dimension. NaN where one is NaN.
     Number -> T, maxima::<T>(T::LOWEST), not_empty;
-    max, max_into, max_all
+    max, max_into, max_into_with, max_all
 }
 
 functions! {
     /// The smallest element along a dimension. NaN where one is NaN.
     Number -> T, minima::<T>(T::HIGHEST), not_empty;
-    min, min_into, min_all
+    min, min_into, min_into_with, min_all
 }
 
 functions! {
@@ -280,13 +327,13 @@ functions! {
     ///
     /// As [`sum`], with the division before the one rounding. No elements give NaN.
     Real -> T, means::<T::Sums>(T::Sums::ZERO), any_shape;
-    mean, mean_into, mean_all
+    mean, mean_into, mean_into_with, mean_all
 }
 
 functions! {
     /// Sums of magnitudes along a dimension: the norm for p = 1.
     Real -> T, sums_of_magnitudes::<T::Sums>(T::Sums::ZERO), any_shape;
-    norm_l1, norm_l1_into, norm_l1_all
+    norm_l1, norm_l1_into, norm_l1_into_with, norm_l1_all
 }
 
 functions! {
@@ -296,13 +343,13 @@ functions! {
     ///
     /// As [`sum`], and a correctly rounded root. Squares are not scaled: elements beyond 1.8e19 overflow in f32.
     Real -> T, roots_of_squares::<T::Sums>(T::Sums::ZERO), any_shape;
-    norm_l2, norm_l2_into, norm_l2_all
+    norm_l2, norm_l2_into, norm_l2_into_with, norm_l2_all
 }
 
 functions! {
     /// The largest magnitude along a dimension: the maximum norm. NaN where an element is NaN; no elements give 0.
     Real -> T, largest_magnitudes::<T::Sums>(T::Sums::ZERO), any_shape;
-    norm_max, norm_max_into, norm_max_all
+    norm_max, norm_max_into, norm_max_into_with, norm_max_all
 }
 
 #[cfg(test)]

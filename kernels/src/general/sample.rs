@@ -3,10 +3,13 @@
 use super::arg::last_pass;
 use super::axis::{Kept, Work};
 use super::number::Real;
+use super::pairs::PairWorkspace;
 use super::topk::{self, Extreme};
-use crate::{Context, Tensor, TensorView, check};
-use tilewright::Result;
+use crate::arguments::vector;
+use crate::workspace::{Memory, packed, part, room};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
 
 /// What [`sample`] draws from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -144,73 +147,222 @@ pub fn sample<'a, T: Real>(
     sampling: Sampling,
 ) -> Result<Tensor<i32, 1>> {
     let logits = logits.into();
-    let Sampling { temperature, top_k, top_p, seed } = sampling;
-    let [rows, columns] = logits.shape();
-    let wrong = |name: &str, value: String, range: &str| Err(check::invalid(name, format!("is {value}"), range));
-    if temperature.is_nan() || temperature < 0.0 {
-        return wrong("temperature", temperature.to_string(), "it is at least 0");
+    let mut out = Tensor::empty(cx.device(), [logits.shape()[0]])?;
+    sample_into(cx, logits, sampling, &mut out)?;
+    Ok(out)
+}
+
+/// [`sample`], into a tensor `[rows]` without gaps. Likely tokens and results of pieces are allocated as there.
+///
+/// # Errors
+///
+/// As [`sample`], and if the shape of `out` does not fit or it has gaps.
+pub fn sample_into<'a, 'b, T: Real>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    sampling: Sampling,
+    out: impl Into<TensorViewMut<'b, i32, 1>>,
+) -> Result<()> {
+    run(cx, logits.into(), sampling, out.into(), None)
+}
+
+/// Memory in which [`sample_into_with`] works; what it holds does not matter.
+#[derive(Debug)]
+pub struct SampleWorkspace<'a, T: DType> {
+    /// Room for the most likely logits: as many as the [`SampleRoom`] says, or more, without gaps.
+    pub values: TensorViewMut<'a, T, 1>,
+    /// Room for indices, likewise.
+    pub places: TensorViewMut<'a, i32, 1>,
+    /// Room for logits with noise, likewise.
+    pub noisy: TensorViewMut<'a, f32, 1>,
+}
+
+/// How many elements a [`SampleWorkspace`] has at least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampleRoom {
+    /// Of `values`, in the dtype of the logits.
+    pub values: usize,
+    /// Of `places`, i32.
+    pub places: usize,
+    /// Of `noisy`, f32.
+    pub noisy: usize,
+}
+
+/// [`sample_into`], with a workspace of the size that [`sample_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`sample_into`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace has gaps or is too small.
+pub fn sample_into_with<'a, 'b, T: Real>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    sampling: Sampling,
+    out: impl Into<TensorViewMut<'b, i32, 1>>,
+    workspace: SampleWorkspace<'_, T>,
+) -> Result<()> {
+    let SampleWorkspace { values, places, noisy } = workspace;
+    let values = packed("workspace.values", values)?;
+    let (places, noisy) = (packed("workspace.places", places)?, packed("workspace.noisy", noisy)?);
+    run(cx, logits.into(), sampling, out.into(), Some(SampleWorkspace { values, places, noisy }))
+}
+
+/// What [`sample_into_with`] needs as its workspace for logits of this shape, whatever the device. Of the temperature it matters
+/// only whether it is 0, and the seed does not matter.
+///
+/// # Errors
+///
+/// As [`sample`].
+pub fn sample_workspace<'a, T: Real>(
+    logits: impl Into<TensorView<'a, T, 2>>,
+    sampling: Sampling,
+) -> Result<SampleRoom> {
+    let logits = logits.into();
+    let rows = logits.shape()[0];
+    Ok(match Draw::of(logits, sampling)? {
+        Draw::Nothing => SampleRoom::default(),
+        Draw::All(Blocks { work, .. }) => {
+            let results = work.pieces * rows;
+            SampleRoom { values: 0, places: results, noisy: room(&[results, rows]) }
+        }
+        Draw::Likely(k) => {
+            let inner = topk::topk_workspace(logits, k)?;
+            let (values, places) = (room(&[rows * k, inner.values]), room(&[rows * k, inner.places]));
+            SampleRoom { values, places, noisy: 0 }
+        }
+    })
+}
+
+/// Work on whole rows, in blocks of so many columns.
+struct Blocks {
+    work: Work,
+    block: usize,
+}
+
+/// How tokens are drawn.
+enum Draw {
+    /// There are no rows.
+    Nothing,
+    /// From whole rows, in pieces where there are few.
+    All(Blocks),
+    /// From so many of the most likely ones.
+    Likely(usize),
+}
+
+impl Draw {
+    fn of<T: Real>(logits: TensorView<'_, T, 2>, sampling: Sampling) -> Result<Draw> {
+        let Sampling { temperature, top_k, top_p, .. } = sampling;
+        let [rows, columns] = logits.shape();
+        let wrong = |name: &str, value: String, range: &str| Err(check::invalid(name, format!("is {value}"), range));
+        if temperature.is_nan() || temperature < 0.0 {
+            return wrong("temperature", temperature.to_string(), "it is at least 0");
+        }
+        if !(0.0..=1.0).contains(&top_p) {
+            return wrong("top_p", top_p.to_string(), "it is between 0 and 1");
+        }
+        if top_k.is_some_and(|k| k == 0 || k > topk::MOST) {
+            return wrong("top_k", format!("{top_k:?}"), "it is between 1 and 1024");
+        }
+        if rows > 0 && columns == 0 {
+            return wrong("logits", "without columns".into(), "give it one at least");
+        }
+        if rows == 0 {
+            return Ok(Draw::Nothing);
+        }
+        if top_k.is_none() && top_p == 1.0 && temperature > 0.0 {
+            let columns = logits.rows("logits")?.columns;
+            check::size("logits", columns)?;
+            let block = columns.next_power_of_two().min(2048);
+            let work = Work::of("logits", logits.layout(), 1, true)?.with_blocks(1, block);
+            return Ok(Draw::All(Blocks { work, block }));
+        }
+        Ok(Draw::Likely(if temperature == 0.0 { 1 } else { top_k.unwrap_or(topk::MOST).min(columns) }))
     }
-    if !(0.0..=1.0).contains(&top_p) {
-        return wrong("top_p", top_p.to_string(), "it is between 0 and 1");
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    logits: TensorView<'_, T, 2>,
+    sampling: Sampling,
+    out: TensorViewMut<'_, i32, 1>,
+    workspace: Option<SampleWorkspace<'_, T>>,
+) -> Result<()> {
+    vector("out", &out.as_view(), logits.shape()[0])?;
+    let drawn = Draw::of(logits, sampling)?;
+    let needed = sample_workspace(logits, sampling)?;
+    let (values, places, noisy) = match workspace {
+        Some(SampleWorkspace { values, places, noisy }) => (Some(values), Some(places), Some(noisy)),
+        None => (None, None, None),
+    };
+    match drawn {
+        Draw::Nothing => Ok(()),
+        Draw::All(blocks) => {
+            let mut places = Memory::of(cx, "workspace.places", places, needed.places)?;
+            let mut noisy = Memory::of(cx, "workspace.noisy", noisy, needed.noisy)?;
+            draw_of_all(cx, logits, &blocks, sampling, out, (noisy.view_mut(), places.view_mut()))
+        }
+        Draw::Likely(k) => {
+            let mut values = Memory::of(cx, "workspace.values", values, needed.values)?;
+            let mut places = Memory::of(cx, "workspace.places", places, needed.places)?;
+            draw_of_likely(cx, logits, k, sampling, out, (values.view_mut(), places.view_mut()))
+        }
     }
-    if top_k.is_some_and(|k| k == 0 || k > topk::MOST) {
-        return wrong("top_k", format!("{top_k:?}"), "it is between 1 and 1024");
-    }
-    if rows > 0 && columns == 0 {
-        return wrong("logits", "without columns".into(), "give it one at least");
-    }
-    let mut out = Tensor::empty(cx.device(), [rows])?;
-    if rows == 0 {
-        return Ok(out);
-    }
-    if top_k.is_none() && top_p == 1.0 && temperature > 0.0 {
-        draw_of_all(cx, logits, 1.0 / temperature, seed, &mut out)?;
-        return Ok(out);
-    }
-    let k = if temperature == 0.0 { 1 } else { top_k.unwrap_or(topk::MOST).min(columns) };
-    let (values, tokens) = topk::topk(cx, logits, k, Extreme::Largest)?;
+}
+
+/// Draws from the `k` most likely tokens of each row.
+fn draw_of_likely<T: Real>(
+    cx: &Context,
+    logits: TensorView<'_, T, 2>,
+    k: usize,
+    sampling: Sampling,
+    out: TensorViewMut<'_, i32, 1>,
+    (values, places): (ViewMut<'_, T>, ViewMut<'_, i32>),
+) -> Result<()> {
+    let rows = logits.shape()[0];
+    let ((mut values, rest), (mut tokens, others)) = (part(values, rows * k)?, part(places, rows * k)?);
+    let (extremes, chosen) = (rest.len(), others.len());
+    let workspace =
+        PairWorkspace { values: TensorViewMut::new(rest, [extremes])?, places: TensorViewMut::new(others, [chosen])? };
+    let to = (TensorViewMut::new(values.reborrow(), [rows, k])?, TensorViewMut::new(tokens.reborrow(), [rows, k])?);
+    topk::into(cx, logits, (k, Extreme::Largest), to, Some(workspace))?;
+    let Sampling { temperature, top_p, seed, .. } = sampling;
     let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature };
     let block = k.next_power_of_two();
     DrawConsts { K: block }
-        .call(values.buffer(), tokens.buffer(), out.buffer_mut(), k as i32, inverse, top_p, seed)
+        .call(values.as_view(), tokens.as_view(), out.elements(), k as i32, inverse, top_p, seed)
         .grid(rows)
         .num_warps((block / 256).clamp(1, 4) as u32)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }
 
 /// Draws from whole rows, in pieces where there are few.
 fn draw_of_all<T: Real>(
     cx: &Context,
     logits: TensorView<'_, T, 2>,
-    inverse_temperature: f32,
-    seed: u32,
-    out: &mut Tensor<i32, 1>,
+    Blocks { work, block }: &Blocks,
+    sampling: Sampling,
+    out: TensorViewMut<'_, i32, 1>,
+    (noisy, mut places): (ViewMut<'_, f32>, ViewMut<'_, i32>),
 ) -> Result<()> {
     let from = logits.rows("logits")?;
-    let columns = check::size("logits", from.columns)?;
-    let block = from.columns.next_power_of_two().min(2048);
-    let work = Work::of("logits", logits.layout(), 1, true)?.with_blocks(1, block);
-    let mut values = cx.device().empty::<f32>(work.pieces * from.rows)?;
-    let mut places = cx.device().empty::<i32>(work.pieces * from.rows)?;
-    DrawAllConsts { BLOCK: block }
+    let (mut values, mut best) = part(noisy, work.pieces * from.rows)?;
+    DrawAllConsts { BLOCK: *block }
         .call(
             logits.elements(),
-            &mut values,
-            &mut places,
-            columns,
+            values.reborrow(),
+            places.reborrow(),
+            check::size("logits", from.columns)?,
             work.per_piece as i32,
             from.stride as i64,
-            inverse_temperature,
-            seed,
+            1.0 / sampling.temperature,
+            sampling.seed,
         )
         .grid((from.rows, work.pieces))
         .num_warps((block / 256).clamp(1, 8) as u32)
         .stream(cx.stream())
         .launch(cx.device())?;
-    let mut best = cx.device().empty::<f32>(from.rows)?;
     let to = Kept { kept: 1, beside: from.rows as i64, axis: 0 };
     let how = (true, f32::NEG_INFINITY);
-    last_pass(cx, &work, how, (&values, &places), (best.as_view_mut(), to), (out.buffer_mut().as_view_mut(), to))
+    let pieces = (values.as_view(), places.as_view());
+    last_pass(cx, work, how, pieces, (best.reborrow(), to), (out.elements(), to))
 }

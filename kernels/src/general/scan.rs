@@ -3,6 +3,7 @@
 use super::axis::{Kept, Work};
 use super::number::Number;
 use super::reduce::{products, sums};
+use crate::workspace::{Memory, packed, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -117,6 +118,7 @@ macro_rules! scan {
                 axis: usize,
                 mut out: TensorViewMut<'_, O, R>,
                 how: (A, Direction),
+                workspace: Option<TensorViewMut<'_, A, 1>>,
             ) -> Result<()> {
                 check::shape("out", out.shape(), x.shape())?;
                 let work = Work::of("x", x.layout(), axis, true)?;
@@ -128,10 +130,11 @@ macro_rules! scan {
                 if work.pieces == 1 {
                     return pass(cx, &work, (x, out), (None, partial), how, to);
                 }
-                let mut totals = cx.device().empty::<A>(work.partials())?;
-                $totals::pass(cx, &work, (true, false), (x, totals.as_view_mut()), (how.0, 0), partial)?;
-                let mut scanned = cx.device().empty::<A>(work.partials())?;
-                let between = (totals.as_view(), scanned.as_view_mut());
+                let mut memory = Memory::of(cx, "workspace", workspace, twice(&work))?;
+                let (mut totals, rest) = part(memory.view_mut(), work.partials())?;
+                let (mut scanned, _) = part(rest, work.partials())?;
+                $totals::pass(cx, &work, (true, false), (x, totals.reborrow()), (how.0, 0), partial)?;
+                let between = (totals.as_view(), scanned.reborrow());
                 pass(cx, &work.of_pieces(), between, (None, partial), how, partial)?;
                 pass(cx, &work, (x, out), (Some(scanned.as_view()), partial), how, to)
             }
@@ -142,8 +145,23 @@ macro_rules! scan {
 scan!(running_sums, sums, |a, b| a + b);
 scan!(running_products, products, |a, b| a * b);
 
+/// Elements for the totals of pieces, and for those of all pieces before them.
+pub(super) fn twice(work: &Work) -> usize {
+    if work.pieces > 1 { room(&[work.partials(); 2]) } else { 0 }
+}
+
+/// How many elements a scan along `axis` needs as its workspace, whatever the device: for few long rows the totals of pieces
+/// twice, and 0 for others. [`cumsum_into_with`] and its kind say of which dtype they are.
+///
+/// # Errors
+///
+/// Those of [`reduction_workspace`](super::reduction_workspace).
+pub fn scan_workspace<'a, T: DType, const R: usize>(x: impl Into<TensorView<'a, T, R>>, axis: usize) -> Result<usize> {
+    Ok(twice(&Work::of("x", x.into().layout(), axis, true)?))
+}
+
 macro_rules! functions {
-    ($(#[doc = $doc:literal])* $identity:ident, $kernel:ident, $name:ident, $into:ident) => {
+    ($(#[doc = $doc:literal])* $identity:ident, $kernel:ident, $name:ident, $into:ident, $with:ident) => {
         $(#[doc = $doc])*
         ///
         /// # Shapes
@@ -186,19 +204,38 @@ macro_rules! functions {
             direction: Direction,
             out: impl Into<TensorViewMut<'b, T::Total, R>>,
         ) -> Result<()> {
-            $kernel::run(cx, x.into(), axis, out.into(), (T::Wide::$identity, direction))
+            $kernel::run(cx, x.into(), axis, out.into(), (T::Wide::$identity, direction), None)
+        }
+
+        #[doc = concat!("[`", stringify!($into), "`], with a workspace for the totals of pieces: it has as many elements of ")]
+        /// `T::Wide` as [`scan_workspace`] says, or more; what it holds does not matter. Nothing is allocated.
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`", stringify!($into), "`], and [`tilewright::Error::InvalidTensor`] if the workspace has gaps ")]
+        /// or is too small.
+        pub fn $with<'a, 'b, 'c, T: Number, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, T, R>>,
+            axis: usize,
+            direction: Direction,
+            out: impl Into<TensorViewMut<'b, T::Total, R>>,
+            workspace: impl Into<TensorViewMut<'c, T::Wide, 1>>,
+        ) -> Result<()> {
+            let workspace = packed("workspace", workspace.into())?;
+            $kernel::run(cx, x.into(), axis, out.into(), (T::Wide::$identity, direction), Some(workspace))
         }
     };
 }
 
 functions! {
     /// Running sums along a dimension. The gradient of one is the other direction's sum of the gradient.
-    ZERO, running_sums, cumsum, cumsum_into
+    ZERO, running_sums, cumsum, cumsum_into, cumsum_into_with
 }
 
 functions! {
     /// Running products along a dimension.
-    ONE, running_products, cumprod, cumprod_into
+    ONE, running_products, cumprod, cumprod_into, cumprod_into_with
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use super::arg::first_pass;
 use super::axis::{Kept, Work};
 use super::number::Number;
+use super::pairs::{PairRoom, PairWorkspace, memory};
+use super::scan::twice;
+use crate::workspace::part;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -130,6 +133,7 @@ fn run<T: Num, const R: usize>(
     axis: usize,
     (mut values, mut places): (TensorViewMut<'_, T, R>, TensorViewMut<'_, i32, R>),
     how: (bool, T),
+    workspace: Option<PairWorkspace<'_, T>>,
 ) -> Result<()> {
     check::shape("values", values.shape(), x.shape())?;
     check::shape("places", places.shape(), x.shape())?;
@@ -144,20 +148,22 @@ fn run<T: Num, const R: usize>(
     if work.pieces == 1 {
         return pass(cx, &work, how, (x, None), (None, strides), values, places);
     }
-    let mut extremes = cx.device().empty::<T>(work.partials())?;
-    let mut extreme_places = cx.device().empty::<i32>(work.partials())?;
-    first_pass(cx, &work, how, x, (extremes.as_view_mut(), strides), (extreme_places.as_view_mut(), strides))?;
-    let mut running = cx.device().empty::<T>(work.partials())?;
-    let mut running_places = cx.device().empty::<i32>(work.partials())?;
+    let (mut memory, mut memory_of_places) =
+        memory(cx, workspace, PairRoom { values: twice(&work), places: twice(&work) })?;
+    let (mut extremes, rest) = part(memory.view_mut(), work.partials())?;
+    let (mut running, _) = part(rest, work.partials())?;
+    let (mut extreme_places, rest) = part(memory_of_places.view_mut(), work.partials())?;
+    let (mut running_places, _) = part(rest, work.partials())?;
+    first_pass(cx, &work, how, x, (extremes.reborrow(), strides), (extreme_places.reborrow(), strides))?;
     let from = (extremes.as_view(), Some(extreme_places.as_view()));
-    let between = ((running.as_view_mut(), strides), (running_places.as_view_mut(), strides));
+    let between = ((running.reborrow(), strides), (running_places.reborrow(), strides));
     pass(cx, &work.of_pieces(), how, from, (None, strides), between.0, between.1)?;
     let carries = Some((running.as_view(), running_places.as_view()));
     pass(cx, &work, how, (x, None), (carries, strides), values, places)
 }
 
 macro_rules! functions {
-    ($(#[doc = $doc:literal])* $largest:literal, $least:ident, $name:ident, $into:ident) => {
+    ($(#[doc = $doc:literal])* $largest:literal, $least:ident, $name:ident, $into:ident, $with:ident) => {
         $(#[doc = $doc])*
         /// Of equal elements the first one's index stays; a NaN is before all numbers, and stays.
         ///
@@ -194,17 +200,36 @@ macro_rules! functions {
             values: impl Into<TensorViewMut<'b, T, R>>,
             places: impl Into<TensorViewMut<'c, i32, R>>,
         ) -> Result<()> {
-            run(cx, x.into(), axis, (values.into(), places.into()), ($largest, T::$least))
+            run(cx, x.into(), axis, (values.into(), places.into()), ($largest, T::$least), None)
+        }
+
+        #[doc = concat!("[`", stringify!($into), "`], with a workspace for the extremes of pieces: as many values, and as ")]
+        /// many indices, as [`scan_workspace`](super::scan_workspace) says. Nothing is allocated.
+        ///
+        /// # Errors
+        ///
+        #[doc = concat!("As [`", stringify!($into), "`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace ")]
+        /// has gaps or is too small.
+        pub fn $with<'a, 'b, 'c, T: Number, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, T, R>>,
+            axis: usize,
+            values: impl Into<TensorViewMut<'b, T, R>>,
+            places: impl Into<TensorViewMut<'c, i32, R>>,
+            workspace: PairWorkspace<'_, T>,
+        ) -> Result<()> {
+            let to = (values.into(), places.into());
+            run(cx, x.into(), axis, to, ($largest, T::$least), Some(workspace.packed()?))
         }
     };
 }
 
 functions! {
     /// The largest element so far along a dimension, and its index.
-    true, LOWEST, cummax, cummax_into
+    true, LOWEST, cummax, cummax_into, cummax_into_with
 }
 
 functions! {
     /// The smallest element so far along a dimension, and its index.
-    false, HIGHEST, cummin, cummin_into
+    false, HIGHEST, cummin, cummin_into, cummin_into_with
 }

@@ -1,6 +1,8 @@
 //! Sorting rows.
 
 use super::number::Number;
+use super::pairs::{PairRoom, PairWorkspace};
+use super::radix::digits_room;
 use crate::check::{self, Rows};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::MaybeViewMut;
@@ -111,20 +113,30 @@ fn run<T: Number, const R: usize>(
     order: Order,
     values: Option<TensorViewMut<'_, T, R>>,
     places: Option<TensorViewMut<'_, i32, R>>,
+    workspace: Option<PairWorkspace<'_, T>>,
 ) -> Result<()> {
     let from = x.rows("x")?;
     let values = values.map(|to| rows_like("values", x.shape(), to)).transpose()?;
     let places = places.map(|to| rows_like("places", x.shape(), to)).transpose()?;
-    check::size("x", from.columns)?;
-    if from.columns > LONGEST {
-        return Err(check::invalid("x", format!("has rows of {}", from.columns), "sort rows of at most 2^27 elements"));
-    }
+    check_columns(from.columns)?;
     if x.is_empty() {
         return Ok(());
     }
     let Rows { rows, columns, stride } = from;
     let sorted = Sorted { x: x.elements(), stride, rows, columns, order };
-    if columns <= WHOLE { sorted.whole(cx, values, places) } else { sorted.by_digits(cx, values, places) }
+    if columns <= WHOLE {
+        return sorted.whole(cx, values, places);
+    }
+    sorted.by_digits(cx, values, places, workspace)
+}
+
+/// Refuses rows that are too long.
+fn check_columns(columns: usize) -> Result<()> {
+    check::size("x", columns)?;
+    if columns > LONGEST {
+        return Err(check::invalid("x", format!("has rows of {columns}"), "sort rows of at most 2^27 elements"));
+    }
+    Ok(())
 }
 
 fn rows_like<'a, T: DType, const R: usize>(
@@ -165,11 +177,11 @@ pub fn sort<'a, T: Number, const R: usize>(
     let x = x.into();
     let mut values = Tensor::empty(cx.device(), x.shape())?;
     let mut places = Tensor::empty(cx.device(), x.shape())?;
-    run(cx, x, order, Some(values.view_mut()), Some(places.view_mut()))?;
+    run(cx, x, order, Some(values.view_mut()), Some(places.view_mut()), None)?;
     Ok((values, places))
 }
 
-/// [`sort`], into tensors.
+/// [`sort`], into tensors. Workspaces are allocated as there.
 ///
 /// # Errors
 ///
@@ -181,7 +193,43 @@ pub fn sort_into<'a, 'b, 'c, T: Number, const R: usize>(
     values: impl Into<TensorViewMut<'b, T, R>>,
     places: impl Into<TensorViewMut<'c, i32, R>>,
 ) -> Result<()> {
-    run(cx, x.into(), order, Some(values.into()), Some(places.into()))
+    run(cx, x.into(), order, Some(values.into()), Some(places.into()), None)
+}
+
+/// [`sort_into`], with a workspace of the size that [`sort_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`sort_into`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace has gaps or is too small.
+pub fn sort_into_with<'a, 'b, 'c, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    order: Order,
+    values: impl Into<TensorViewMut<'b, T, R>>,
+    places: impl Into<TensorViewMut<'c, i32, R>>,
+    workspace: PairWorkspace<'_, T>,
+) -> Result<()> {
+    run(cx, x.into(), order, Some(values.into()), Some(places.into()), Some(workspace.packed()?))
+}
+
+/// What [`sort_into_with`] needs as its workspace, with the same context and a tensor of this shape: rows that are sorted in
+/// registers need none. Longer ones need the results once, or twice for elements of more than two bytes, and counts of digits
+/// among the places.
+///
+/// # Errors
+///
+/// As [`sort`], and [`tilewright::Error::Tuning`] of a table's row that does not fit.
+pub fn sort_workspace<'a, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+) -> Result<PairRoom> {
+    let x = x.into();
+    let from = x.rows("x")?;
+    check_columns(from.columns)?;
+    if x.is_empty() || from.columns <= WHOLE {
+        return Ok(PairRoom::default());
+    }
+    digits_room::<T>(cx, [from.rows, from.columns], true)
 }
 
 /// The values of [`sort`] alone, which takes half as much memory and less time.
@@ -196,7 +244,7 @@ pub fn sort_values<'a, T: Number, const R: usize>(
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
     let mut values = Tensor::empty(cx.device(), x.shape())?;
-    run(cx, x, order, Some(values.view_mut()), None)?;
+    run(cx, x, order, Some(values.view_mut()), None, None)?;
     Ok(values)
 }
 
@@ -212,7 +260,7 @@ pub fn argsort<'a, T: Number, const R: usize>(
 ) -> Result<Tensor<i32, R>> {
     let x = x.into();
     let mut places = Tensor::empty(cx.device(), x.shape())?;
-    run(cx, x, order, None, Some(places.view_mut()))?;
+    run(cx, x, order, None, Some(places.view_mut()), None)?;
     Ok(places)
 }
 

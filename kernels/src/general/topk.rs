@@ -1,6 +1,8 @@
 //! The largest or smallest elements of rows.
 
 use super::number::Number;
+use super::pairs::{PairRoom, PairWorkspace, memory};
+use crate::workspace::{part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
@@ -144,55 +146,99 @@ fn group(columns: usize, k: usize) -> Option<usize> {
     Some(balanced.min(WHOLE / k)).filter(|group| columns.div_ceil(*group) >= k)
 }
 
-fn run<T: Num>(cx: &Context, x: Rows<'_, T>, taken: Taken<T>, to: Results<'_, T>) -> Result<()> {
+/// Warps of a program that has so many elements in registers.
+fn warps(elements: usize) -> u32 {
+    (elements / 512).clamp(1, 32) as u32
+}
+
+/// What is allocated for rows that are divided into groups, or given: the extremes of groups, and which are chosen, for each
+/// level of groups of groups.
+fn levels(rows: usize, columns: usize, k: usize) -> PairRoom {
+    let k = k.next_power_of_two();
+    let Some(group) = group(columns, k) else { return PairRoom::default() };
+    let groups = columns.div_ceil(group);
+    let inner = levels(rows, groups, k);
+    PairRoom { values: room(&[rows * groups, inner.values]), places: room(&[rows * k, inner.places]) }
+}
+
+fn run<T: Num>(
+    cx: &Context,
+    x: Rows<'_, T>,
+    taken: Taken<T>,
+    to: Results<'_, T>,
+    workspace: Option<PairWorkspace<'_, T>>,
+) -> Result<()> {
+    let Some(group) = group(x.columns, taken.k.next_power_of_two()) else { return whole(cx, x, taken, to) };
+    let (mut extremes, mut chosen) = memory(cx, workspace, levels(x.rows, x.columns, taken.k))?;
+    by_groups(cx, group, x, taken, to, (extremes.view_mut(), chosen.view_mut()))
+}
+
+/// Rows that a program takes as a whole.
+fn whole<T: Num>(cx: &Context, x: Rows<'_, T>, taken: Taken<T>, to: Results<'_, T>) -> Result<()> {
     let k = taken.k.next_power_of_two();
     let (values, values_stride) = to.values.unzip();
-    let values_stride = values_stride.unwrap_or(0) as i64;
     let (places, places_stride) = to.places;
-    let warps = |elements: usize| (elements / 512).clamp(1, 32) as u32;
-    let Some(group) = group(x.columns, k) else {
-        let block = x.columns.next_power_of_two().max(k);
-        return TopkWholeConsts { SMALLEST: taken.smallest, K: k, BLOCK: block }
-            .call(
-                x.elements,
-                MaybeViewMut::from(values),
-                places,
-                taken.padding,
-                x.columns as i32,
-                taken.k as i32,
-                x.stride as i64,
-                values_stride,
-                places_stride as i64,
-            )
-            .grid(x.rows)
-            .num_warps(warps(block))
-            .stream(cx.stream())
-            .launch(cx.device());
-    };
-    let groups = x.columns.div_ceil(group);
-    let mut extremes = cx.device().empty::<T>(x.rows * groups)?;
-    let mut chosen = cx.device().empty::<i32>(x.rows * k)?;
-    let per_tile = TILE / group;
-    GroupExtremesConsts { SMALLEST: taken.smallest, G: group, BG: per_tile }
-        .call(x.elements, &mut extremes, taken.padding, x.columns as i32, groups as i32, x.stride as i64)
-        .grid((x.rows, groups.div_ceil(per_tile)))
-        .num_warps(8)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    let of_groups = Rows { elements: extremes.as_view(), rows: x.rows, columns: groups, stride: groups };
-    let places_of_groups = Results { values: None, places: (chosen.as_view_mut(), k) };
-    run(cx, of_groups, Taken { k, ..taken }, places_of_groups)?;
-    TopkOfGroupsConsts { SMALLEST: taken.smallest, K: k, G: group }
+    let block = x.columns.next_power_of_two().max(k);
+    TopkWholeConsts { SMALLEST: taken.smallest, K: k, BLOCK: block }
         .call(
             x.elements,
-            &chosen,
             MaybeViewMut::from(values),
             places,
             taken.padding,
             x.columns as i32,
             taken.k as i32,
             x.stride as i64,
-            values_stride,
+            values_stride.unwrap_or(0) as i64,
+            places_stride as i64,
+        )
+        .grid(x.rows)
+        .num_warps(warps(block))
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// Rows in groups of so many elements, within memory of the size that [`levels`] says.
+fn by_groups<T: Num>(
+    cx: &Context,
+    group: usize,
+    x: Rows<'_, T>,
+    taken: Taken<T>,
+    to: Results<'_, T>,
+    (extremes, chosen): (ViewMut<'_, T>, ViewMut<'_, i32>),
+) -> Result<()> {
+    let k = taken.k.next_power_of_two();
+    let (values, values_stride) = to.values.unzip();
+    let (places, places_stride) = to.places;
+    let groups = x.columns.div_ceil(group);
+    let (mut extremes, other_extremes) = part(extremes, x.rows * groups)?;
+    let (mut chosen, others_chosen) = part(chosen, x.rows * k)?;
+    let per_tile = TILE / group;
+    GroupExtremesConsts { SMALLEST: taken.smallest, G: group, BG: per_tile }
+        .call(x.elements, extremes.reborrow(), taken.padding, x.columns as i32, groups as i32, x.stride as i64)
+        .grid((x.rows, groups.div_ceil(per_tile)))
+        .num_warps(8)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    let of_groups = Rows { elements: extremes.as_view(), rows: x.rows, columns: groups, stride: groups };
+    let places_of_groups = Results { values: None, places: (chosen.reborrow(), k) };
+    let taken_groups = Taken { k, ..taken };
+    match self::group(groups, k) {
+        None => whole(cx, of_groups, taken_groups, places_of_groups)?,
+        Some(inner) => {
+            by_groups(cx, inner, of_groups, taken_groups, places_of_groups, (other_extremes, others_chosen))?;
+        }
+    }
+    TopkOfGroupsConsts { SMALLEST: taken.smallest, K: k, G: group }
+        .call(
+            x.elements,
+            chosen.as_view(),
+            MaybeViewMut::from(values),
+            places,
+            taken.padding,
+            x.columns as i32,
+            taken.k as i32,
+            x.stride as i64,
+            values_stride.unwrap_or(0) as i64,
             places_stride as i64,
         )
         .grid(x.rows)
@@ -234,7 +280,7 @@ pub fn topk<'a, T: Number, const R: usize>(
     Ok((values, places))
 }
 
-/// [`topk`], into tensors.
+/// [`topk`], into tensors. Extremes and chosen groups of long rows are allocated as there.
 ///
 /// # Errors
 ///
@@ -247,7 +293,44 @@ pub fn topk_into<'a, 'b, 'c, T: Number, const R: usize>(
     values: impl Into<TensorViewMut<'b, T, R>>,
     places: impl Into<TensorViewMut<'c, i32, R>>,
 ) -> Result<()> {
-    let (x, values, places) = (x.into(), values.into(), places.into());
+    into(cx, x.into(), (k, extreme), (values.into(), places.into()), None)
+}
+
+/// [`topk_into`], with a workspace of the size that [`topk_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`topk_into`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace has gaps or is too small.
+pub fn topk_into_with<'a, 'b, 'c, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    k: usize,
+    extreme: Extreme,
+    values: impl Into<TensorViewMut<'b, T, R>>,
+    places: impl Into<TensorViewMut<'c, i32, R>>,
+    workspace: PairWorkspace<'_, T>,
+) -> Result<()> {
+    into(cx, x.into(), (k, extreme), (values.into(), places.into()), Some(workspace.packed()?))
+}
+
+/// What [`topk_into_with`] needs as its workspace for the `k` best elements of rows like these, whatever the device: the
+/// extremes of groups and the chosen groups of long rows. Others need none.
+///
+/// # Errors
+///
+/// As [`topk`].
+pub fn topk_workspace<'a, T: Number, const R: usize>(x: impl Into<TensorView<'a, T, R>>, k: usize) -> Result<PairRoom> {
+    let from = check_k(x.into(), k)?;
+    Ok(levels(from.rows, from.columns, k))
+}
+
+pub(super) fn into<T: Number, const R: usize>(
+    cx: &Context,
+    x: TensorView<'_, T, R>,
+    (k, extreme): (usize, Extreme),
+    (values, places): (TensorViewMut<'_, T, R>, TensorViewMut<'_, i32, R>),
+    workspace: Option<PairWorkspace<'_, T>>,
+) -> Result<()> {
     let from = check_k(x, k)?;
     let mut shape = x.shape();
     shape[R - 1] = k;
@@ -265,7 +348,7 @@ pub fn topk_into<'a, 'b, 'c, T: Number, const R: usize>(
         values: Some((values.elements(), values_rows.stride)),
         places: (places.elements(), places_rows.stride),
     };
-    run(cx, from, Taken { smallest, k, padding }, to)
+    run(cx, from, Taken { smallest, k, padding }, to, workspace)
 }
 
 /// Checks how many elements of a row are asked for.

@@ -2,6 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::reduce::{reduced, reduced_shape};
+use crate::workspace::{Memory, packed};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -66,6 +67,7 @@ fn run<const R: usize>(
     axis: usize,
     mut out: TensorViewMut<'_, bool, R>,
     all: bool,
+    workspace: Option<TensorViewMut<'_, bool, 1>>,
 ) -> Result<()> {
     reduced_shape("out", out.shape(), x.shape(), axis)?;
     if out.is_empty() {
@@ -76,13 +78,13 @@ fn run<const R: usize>(
     if work.pieces == 1 {
         return pass(cx, &work, all, x.elements(), out.elements_mut(), to);
     }
-    let mut partials = cx.device().zeros::<bool>(work.partials())?;
-    pass(cx, &work, all, x.elements(), partials.as_view_mut(), work.partial())?;
-    pass(cx, &work.of_pieces(), all, partials.as_view(), out.elements_mut(), to)
+    let mut partials = Memory::of(cx, "workspace", workspace, work.room())?;
+    pass(cx, &work, all, x.elements(), partials.view_mut(), work.partial())?;
+    pass(cx, &work.of_pieces(), all, partials.view(), out.elements_mut(), to)
 }
 
 macro_rules! functions {
-    ($(#[doc = $doc:literal])* $all:literal, $name:ident, $into:ident, $of_all:ident) => {
+    ($(#[doc = $doc:literal])* $all:literal, $name:ident, $into:ident, $with:ident, $of_all:ident) => {
         $(#[doc = $doc])*
         ///
         /// # Errors
@@ -95,11 +97,12 @@ macro_rules! functions {
         ) -> Result<Tensor<bool, R>> {
             let x = x.into();
             let mut out = reduced(cx, x.shape(), axis)?;
-            run(cx, x, axis, out.view_mut(), $all)?;
+            run(cx, x, axis, out.view_mut(), $all, None)?;
             Ok(out)
         }
 
-        #[doc = concat!("[`", stringify!($name), "`], into a tensor.")]
+        #[doc = concat!("[`", stringify!($name), "`], into a tensor. Few long rows are taken in pieces, whose results are ")]
+        /// allocated for the call.
         ///
         /// # Errors
         ///
@@ -110,7 +113,24 @@ macro_rules! functions {
             axis: usize,
             out: impl Into<TensorViewMut<'b, bool, R>>,
         ) -> Result<()> {
-            run(cx, x.into(), axis, out.into(), $all)
+            run(cx, x.into(), axis, out.into(), $all, None)
+        }
+
+        #[doc = concat!("[`", stringify!($into), "`], with a workspace for the results of pieces: it has as many `bool` ")]
+        /// as [`reduction_workspace`](super::reduction_workspace) says, or more; what it holds does not matter. Nothing is
+        /// allocated.
+        ///
+        /// # Errors
+        ///
+        /// Those of [`sum_into_with`](super::sum_into_with).
+        pub fn $with<'a, 'b, 'c, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, bool, R>>,
+            axis: usize,
+            out: impl Into<TensorViewMut<'b, bool, R>>,
+            workspace: impl Into<TensorViewMut<'c, bool, 1>>,
+        ) -> Result<()> {
+            run(cx, x.into(), axis, out.into(), $all, Some(packed("workspace", workspace.into())?))
         }
 
         #[doc = concat!("[`", stringify!($name), "`] over all elements of a tensor in row-major order without gaps.")]
@@ -131,10 +151,10 @@ macro_rules! functions {
 
 functions! {
     /// Whether all elements along a dimension are true; without elements they are. The result has one element there.
-    true, all, all_into, all_all
+    true, all, all_into, all_into_with, all_all
 }
 
 functions! {
     /// Whether any element along a dimension is true; without elements none is. The result has one element there.
-    false, any, any_into, any_all
+    false, any, any_into, any_into_with, any_all
 }

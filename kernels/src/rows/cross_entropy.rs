@@ -258,7 +258,9 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     let to = work.dlogits.rows("dlogits")?;
     let from = work.logits.as_ref().map_or(Ok(to), |logits| logits.rows("logits"))?;
     if to.rows == 0 || to.columns == 0 {
-        return Ok(());
+        // Without classes there is no gradient, and losses are those of rows that do not count.
+        let losses = work.losses.filter(|_| to.rows > 0);
+        return losses.map_or(Ok(()), |out| self::losses(cx, work.dlogits.as_view(), work.targets, out, options));
     }
     let are_wide = to.rows == 1 || [from.stride, to.stride].iter().all(|stride| stride % 8 == 0);
     let config = cx.config(Key::of(T::ELEMENT, "gradient"), &[to.rows, to.columns], || {
@@ -389,7 +391,9 @@ pub fn cross_entropy_backward<'a, 'b, 'c, T: Float, I: Int>(
     Ok(dlogits)
 }
 
-/// [`cross_entropy_backward`], into a tensor of the shape of `logits`.
+/// [`cross_entropy_backward`], into a tensor of the shape of `logits`. Of a mean it allocates one number, the divisor;
+/// [`cross_entropy_scale_into`](super::cross_entropy_scale_into) and
+/// [`cross_entropy_gradient_into`](super::cross_entropy_gradient_into) allocate nothing.
 ///
 /// # Errors
 ///

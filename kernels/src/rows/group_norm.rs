@@ -4,6 +4,7 @@ use super::norm::Norm;
 use super::warps_of;
 use crate::arguments::{maybe, packed};
 use crate::config::config;
+use crate::workspace::{self, Memory};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -181,6 +182,21 @@ impl Sizes {
         cx.config(dtype, &sizes, || choose(self.channels, self.inner))
     }
 
+    /// How a group is read that may fit a tile.
+    fn choose(&self, cx: &Context, dtype: tilewright::ElementType) -> Result<GroupNormConfig> {
+        self.config(cx, dtype, |channels, inner| GroupNormConfig::choose(channels, inner, dtype.size()))
+    }
+
+    /// Whether a tile holds a group.
+    pub(super) fn is_whole(&self, config: GroupNormConfig) -> bool {
+        config.channels >= self.channels && config.block >= self.inner
+    }
+
+    /// The number of means and deviations.
+    fn statistics(&self) -> usize {
+        2 * self.samples * self.groups
+    }
+
     /// Elements and warps of a program that takes part of a channel.
     fn channel_block(&self) -> (usize, u32) {
         let block = self.inner.next_power_of_two().clamp(32, 1024);
@@ -193,12 +209,19 @@ impl Sizes {
     }
 }
 
-fn statistics<T: Float, P: Float>(cx: &Context, x: &TensorView<'_, T, 3>, sizes: Sizes, eps: f64) -> Result<Buffer<P>> {
+/// Mean and deviation of each group, into a workspace.
+fn statistics<'a, T: Float, P: Float>(
+    cx: &Context,
+    x: &TensorView<'_, T, 3>,
+    sizes: Sizes,
+    eps: f64,
+    workspace: Option<TensorViewMut<'a, P, 1>>,
+) -> Result<Memory<'a, P>> {
     let config = sizes.config(cx, T::ELEMENT, GroupNormConfig::pieces)?;
     let [_, channels, inner] = sizes.numbers()?;
-    let mut statistics = cx.device().empty::<P>(2 * sizes.samples * sizes.groups)?;
+    let mut statistics = Memory::of(cx, "workspace", workspace, sizes.statistics())?;
     GroupStatisticsConsts { CHANNELS: config.channels, BLOCK: config.block }
-        .call(x.elements(), &mut statistics, channels, inner, eps)
+        .call(x.elements(), statistics.view_mut(), channels, inner, eps)
         .grid(sizes.samples * sizes.groups)
         .num_warps(config.num_warps as u32)
         .stream(cx.stream())
@@ -212,6 +235,7 @@ fn forward<T: Float, P: Float>(
     groups: usize,
     norm: &Norm<'_, T>,
     out: TensorViewMut<'_, T, 3>,
+    workspace: Option<TensorViewMut<'_, P, 1>>,
 ) -> Result<()> {
     let sizes = Sizes::of(&x, groups, norm)?;
     check::shape("out", out.shape(), x.shape())?;
@@ -221,9 +245,8 @@ fn forward<T: Float, P: Float>(
     }
     let [all_channels, channels, inner] = sizes.numbers()?;
     let (weight, bias) = (maybe(norm.weight), maybe(norm.bias));
-    let config =
-        sizes.config(cx, T::ELEMENT, |channels, inner| GroupNormConfig::choose(channels, inner, size_of::<T>()))?;
-    if config.channels >= sizes.channels && config.block >= sizes.inner {
+    let config = sizes.choose(cx, T::ELEMENT)?;
+    if sizes.is_whole(config) {
         return GroupWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
             .call(x.elements(), weight, bias, out.elements(), check::size("groups", groups)?, channels, inner, norm.eps)
             .grid(sizes.samples * groups)
@@ -231,12 +254,12 @@ fn forward<T: Float, P: Float>(
             .stream(cx.stream())
             .launch(cx.device());
     }
-    let statistics = statistics::<T, P>(cx, &x, sizes, norm.eps)?;
+    let statistics = statistics::<T, P>(cx, &x, sizes, norm.eps, workspace)?;
     let (block, warps) = sizes.channel_block();
     let per_channel = sizes.inner.div_ceil(block);
     let per = per_channel as i32;
     GroupScaleConsts { BLOCK: block }
-        .call(x.elements(), &statistics, weight, bias, out.elements(), per, all_channels, channels, inner)
+        .call(x.elements(), statistics.view(), weight, bias, out.elements(), per, all_channels, channels, inner)
         .grid(sizes.samples * sizes.all_channels * per_channel)
         .num_warps(warps)
         .stream(cx.stream())
@@ -269,10 +292,63 @@ pub fn group_norm<'a, T: Float>(
 ) -> Result<Tensor<T, 3>> {
     let x = x.into();
     let mut out = Tensor::empty(cx.device(), x.shape())?;
-    if T::ELEMENT == f64::ELEMENT {
-        forward::<T, f64>(cx, x, groups, norm, out.view_mut())?;
-    } else {
-        forward::<T, f32>(cx, x, groups, norm, out.view_mut())?;
-    }
+    group_norm_into(cx, x, groups, norm, &mut out)?;
     Ok(out)
+}
+
+/// [`group_norm`], into a tensor of the shape of `x` without gaps. Means and deviations of large groups are allocated as there.
+///
+/// # Errors
+///
+/// As [`group_norm`], and [`Error::InvalidTensor`] if `out` has another shape or gaps.
+pub fn group_norm_into<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+    out: impl Into<TensorViewMut<'b, T, 3>>,
+) -> Result<()> {
+    if T::ELEMENT == f64::ELEMENT {
+        forward::<T, f64>(cx, x.into(), groups, norm, out.into(), None)
+    } else {
+        forward::<T, f32>(cx, x.into(), groups, norm, out.into(), None)
+    }
+}
+
+/// [`group_norm_into`], with a workspace for means and deviations: it has as many elements as [`group_norm_workspace`] says, or
+/// more, of f32, or of f64 for `x` of f64; what it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`group_norm_into`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
+pub fn group_norm_into_with<'a, 'b, 'c, T: Float, P: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+    out: impl Into<TensorViewMut<'b, T, 3>>,
+    workspace: impl Into<TensorViewMut<'c, P, 1>>,
+) -> Result<()> {
+    let workspace = workspace::packed("workspace", workspace.into())?;
+    forward(cx, x.into(), groups, norm, out.into(), Some(workspace))
+}
+
+/// How many elements [`group_norm_into_with`] needs as its workspace, with the same context and a tensor of this shape: two for
+/// each group of each sample, and 0 where groups are read once.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if `groups` does not divide the channels or `x` has gaps, [`Error::Tuning`] of a table's row that
+/// does not fit.
+pub fn group_norm_workspace<'a, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    groups: usize,
+) -> Result<usize> {
+    let x = x.into();
+    let sizes = Sizes::of(&x, groups, &Norm::default())?;
+    if x.is_empty() || sizes.is_whole(sizes.choose(cx, T::ELEMENT)?) {
+        return Ok(0);
+    }
+    Ok(sizes.statistics())
 }

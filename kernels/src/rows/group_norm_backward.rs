@@ -7,9 +7,10 @@
 use super::group_norm::{GroupNormConfig, Sizes};
 use super::norm::Norm;
 use super::norm_backward::{NormGradients, sums_of_columns};
-use crate::arguments::{maybe, packed};
+use crate::arguments::{maybe, packed, vector};
 use crate::config::Key;
 use crate::device::row_sums;
+use crate::workspace::{Memory, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -245,96 +246,95 @@ pub(super) fn group_weights<T: Float, P: Float, const M: usize, const N: usize>(
     }
 }
 
-/// The gradient of `x`; the parts of the gradients of weight and bias, one for each channel of a sample, where they are given.
-fn gradient<T: Float, P: Float>(
-    cx: &Context,
-    [x, dy]: [TensorView<'_, T, 3>; 2],
-    sizes: Sizes,
-    norm: &Norm<'_, T>,
-    [weight_parts, bias_parts]: [Option<ViewMut<'_, P>>; 2],
-    dx: TensorViewMut<'_, T, 3>,
-) -> Result<()> {
-    let [_, channels, inner] = sizes.numbers()?;
-    let groups = check::size("groups", sizes.groups)?;
-    let tall = [sizes.samples * sizes.groups, sizes.channels, sizes.inner];
-    let config = cx.config(Key::of(T::ELEMENT, "gradient"), &tall, || {
-        GroupNormConfig::choose_gradient(sizes.channels, sizes.inner, size_of::<T>())
-    })?;
-    let warps = config.num_warps as u32;
-    let (x, dy, dx) = (x.elements(), dy.elements(), dx.elements());
-    let (weight, weight_parts, bias_parts) =
-        (maybe(norm.weight), MaybeViewMut::from(weight_parts), MaybeViewMut::from(bias_parts));
-    if config.channels >= sizes.channels && config.block >= sizes.inner {
-        return GroupGradientWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
-            .call(x, dy, weight, dx, weight_parts, bias_parts, groups, channels, inner, norm.eps)
-            .grid(tall[0])
-            .num_warps(warps)
-            .stream(cx.stream())
-            .launch(cx.device());
-    }
-    // The launch refuses tiles of nothing.
-    let pieces = sizes.inner.div_ceil(config.block.max(1));
-    let tiles = sizes.channels.div_ceil(config.channels.max(1));
-    let (per_channel, per_group) = (check::size("x", pieces)?, check::size("x", tiles)?);
-    let mut moments = cx.device().empty::<P>(4 * sizes.samples * sizes.all_channels * pieces)?;
-    let mut coefficients = cx.device().empty::<P>(4 * tall[0])?;
-    PieceMomentsConsts { CHANNELS: config.channels, BLOCK: config.block }
-        .call(x, dy, &mut moments, per_channel, per_group, channels, inner)
-        .grid(tall[0] * tiles * pieces)
-        .num_warps(warps)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    let (all, wide, block) = (&mut coefficients, pieces.next_power_of_two().min(64), config.block as i32);
-    GroupMomentsConsts { CHANNELS: sizes.channels.next_power_of_two().min(1024 / wide), PIECES: wide }
-        .call(&moments, weight, all, weight_parts, bias_parts, groups, per_channel, block, channels, inner, norm.eps)
-        .grid(tall[0])
-        .num_warps(4)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    GroupGradientConsts { CHANNELS: config.channels, BLOCK: config.block }
-        .call(x, dy, &coefficients, weight, dx, per_channel, per_group, groups, channels, inner)
-        .grid(tall[0] * tiles * pieces)
-        .num_warps(warps)
-        .stream(cx.stream())
-        .launch(cx.device())
+/// Where [`group_norm_backward_into`] writes, and in what it works.
+#[derive(Debug)]
+pub struct GroupNormGradientsMut<'a, T: DType, P: DType> {
+    /// The gradient of `x`, of its shape without gaps.
+    pub dx: TensorViewMut<'a, T, 3>,
+    /// The gradient of the weight, `[channels]`.
+    pub dweight: Option<TensorViewMut<'a, T, 1>>,
+    /// The gradient of the bias, `[channels]`.
+    pub dbias: Option<TensorViewMut<'a, T, 1>>,
+    /// Workspace without gaps, of as many elements as [`group_norm_backward_workspace`] says, or more; what it holds does not
+    /// matter. `f32`, or `f64` for `x` of `f64`.
+    pub workspace: TensorViewMut<'a, P, 1>,
 }
 
-fn backward<T: Float, P: Float>(
-    cx: &Context,
-    x: TensorView<'_, T, 3>,
-    dy: TensorView<'_, T, 3>,
-    groups: usize,
-    norm: &Norm<'_, T>,
-) -> Result<NormGradients<T, 3>> {
-    let sizes = Sizes::of(&x, groups, norm)?;
-    check::shape("dy", dy.shape(), x.shape())?;
-    packed("dy", dy.is_contiguous())?;
-    let (device, channels) = (cx.device(), [sizes.all_channels]);
-    let mut dx = Tensor::empty(device, x.shape())?;
-    if x.is_empty() {
-        let zeros = |has: bool| has.then(|| Tensor::zeros(device, channels)).transpose();
-        return Ok(NormGradients { dx, dweight: zeros(norm.weight.is_some())?, dbias: zeros(norm.bias.is_some())? });
+/// How a gradient is computed.
+struct Plan {
+    sizes: Sizes,
+    config: GroupNormConfig,
+    /// Pieces of a channel, and of the channels of a group; `None` where a tile holds a group.
+    pieces: Option<[usize; 2]>,
+}
+
+impl Plan {
+    fn of<T: Float>(cx: &Context, sizes: Sizes) -> Result<Plan> {
+        let tall = [sizes.samples * sizes.groups, sizes.channels, sizes.inner];
+        let config = cx.config(Key::of(T::ELEMENT, "gradient"), &tall, || {
+            GroupNormConfig::choose_gradient(sizes.channels, sizes.inner, size_of::<T>())
+        })?;
+        // The launch refuses tiles of nothing.
+        let pieces = [sizes.inner.div_ceil(config.block.max(1)), sizes.channels.div_ceil(config.channels.max(1))];
+        Ok(Plan { sizes, config, pieces: (!sizes.is_whole(config)).then_some(pieces) })
     }
-    let vector = |has: bool| has.then(|| Tensor::empty(device, channels)).transpose();
-    let parts = |has: bool| has.then(|| device.empty::<P>(sizes.samples * sizes.all_channels)).transpose();
-    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
-    let (mut weight_parts, mut bias_parts) = (parts(dweight.is_some())?, parts(dbias.is_some())?);
-    let both = [&mut weight_parts, &mut bias_parts].map(|parts| parts.as_mut().map(|parts| parts.as_view_mut()));
-    gradient::<T, P>(cx, [x, dy], sizes, norm, both, dx.view_mut())?;
-    if dweight.is_some() || dbias.is_some() {
-        let [weight_parts, bias_parts] =
-            [&weight_parts, &bias_parts].map(|parts| MaybeView::from(parts.as_ref().map(|parts| parts.as_view())));
-        let [first, second] = [&mut dweight, &mut dbias]
-            .map(|out| MaybeViewMut::from(out.as_mut().map(|out| out.buffer_mut().as_view_mut())));
-        let [all_channels, _, _] = sizes.numbers()?;
-        GroupWeightsConsts { M: 32, N: 32 }
-            .call(weight_parts, bias_parts, first, second, check::size("x", sizes.samples)?, all_channels)
-            .grid(sizes.all_channels.div_ceil(32))
+
+    /// Elements of the parts of a workspace: for each channel of a sample its parts of the gradients of weight and bias; then
+    /// what is known of pieces, and of groups.
+    fn parts(&self) -> [usize; 4] {
+        let Plan { sizes: Sizes { samples, all_channels, groups, .. }, pieces, .. } = *self;
+        let each = samples * all_channels;
+        pieces.map_or([each, each, 0, 0], |[pieces, _]| [each, each, 4 * each * pieces, 4 * samples * groups])
+    }
+
+    /// The gradient of `x`; the parts of the gradients of weight and bias, one for each channel of a sample, where they are
+    /// given.
+    fn run<T: Float, P: Float>(
+        &self,
+        cx: &Context,
+        [x, dy]: [TensorView<'_, T, 3>; 2],
+        norm: &Norm<'_, T>,
+        [weight_parts, bias_parts]: [Option<ViewMut<'_, P>>; 2],
+        [mut moments, mut coefficients]: [ViewMut<'_, P>; 2],
+        dx: TensorViewMut<'_, T, 3>,
+    ) -> Result<()> {
+        let Plan { sizes, config, pieces } = *self;
+        let [_, channels, inner] = sizes.numbers()?;
+        let (count, groups) = (sizes.samples * sizes.groups, check::size("groups", sizes.groups)?);
+        let warps = config.num_warps as u32;
+        let (x, dy, dx) = (x.elements(), dy.elements(), dx.elements());
+        let (weight, weight_parts, bias_parts) =
+            (maybe(norm.weight), MaybeViewMut::from(weight_parts), MaybeViewMut::from(bias_parts));
+        let Some([pieces, tiles]) = pieces else {
+            return GroupGradientWholeConsts { CHANNELS: config.channels, BLOCK: config.block }
+                .call(x, dy, weight, dx, weight_parts, bias_parts, groups, channels, inner, norm.eps)
+                .grid(count)
+                .num_warps(warps)
+                .stream(cx.stream())
+                .launch(cx.device());
+        };
+        let (per_channel, per_group) = (check::size("x", pieces)?, check::size("x", tiles)?);
+        PieceMomentsConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(x, dy, moments.reborrow(), per_channel, per_group, channels, inner)
+            .grid(count * tiles * pieces)
+            .num_warps(warps)
+            .stream(cx.stream())
+            .launch(cx.device())?;
+        let (from, all, wide) = (moments.as_view(), coefficients.reborrow(), pieces.next_power_of_two().min(64));
+        let block = config.block as i32;
+        GroupMomentsConsts { CHANNELS: sizes.channels.next_power_of_two().min(1024 / wide), PIECES: wide }
+            .call(from, weight, all, weight_parts, bias_parts, groups, per_channel, block, channels, inner, norm.eps)
+            .grid(count)
             .num_warps(4)
             .stream(cx.stream())
-            .launch(device)?;
+            .launch(cx.device())?;
+        GroupGradientConsts { CHANNELS: config.channels, BLOCK: config.block }
+            .call(x, dy, coefficients.as_view(), weight, dx, per_channel, per_group, groups, channels, inner)
+            .grid(count * tiles * pieces)
+            .num_warps(warps)
+            .stream(cx.stream())
+            .launch(cx.device())
     }
-    Ok(NormGradients { dx, dweight, dbias })
 }
 
 /// The gradients of [`group_norm`](super::group_norm()), of the same `x`, `groups` and `norm`. Sums are in the same order at every
@@ -353,8 +353,104 @@ pub fn group_norm_backward<'a, 'b, T: Float>(
     norm: &Norm<'_, T>,
 ) -> Result<NormGradients<T, 3>> {
     if T::ELEMENT == f64::ELEMENT {
-        backward::<T, f64>(cx, x.into(), dy.into(), groups, norm)
+        allocate::<T, f64>(cx, x.into(), dy.into(), groups, norm)
     } else {
-        backward::<T, f32>(cx, x.into(), dy.into(), groups, norm)
+        allocate::<T, f32>(cx, x.into(), dy.into(), groups, norm)
     }
+}
+
+fn allocate<T: Float, P: Float>(
+    cx: &Context,
+    x: TensorView<'_, T, 3>,
+    dy: TensorView<'_, T, 3>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+) -> Result<NormGradients<T, 3>> {
+    let mut workspace = Tensor::<P, 1>::empty(cx.device(), [group_norm_backward_workspace(cx, x, groups)?])?;
+    let vector = |has: bool| has.then(|| Tensor::empty(cx.device(), [x.shape()[1]])).transpose();
+    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
+    let mut dx = Tensor::empty(cx.device(), x.shape())?;
+    let gradients = GroupNormGradientsMut {
+        dx: dx.view_mut(),
+        dweight: dweight.as_mut().map(|dweight| dweight.view_mut()),
+        dbias: dbias.as_mut().map(|dbias| dbias.view_mut()),
+        workspace: workspace.view_mut(),
+    };
+    group_norm_backward_into(cx, x, dy, groups, norm, gradients)?;
+    Ok(NormGradients { dx, dweight, dbias })
+}
+
+/// How many elements of a workspace [`group_norm_backward_into`] needs, with the same context and a tensor of this shape,
+/// whichever gradients are asked for.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if `groups` does not divide the channels or `x` has gaps, [`Error::Tuning`] of a table's row that
+/// does not fit.
+pub fn group_norm_backward_workspace<'a, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    groups: usize,
+) -> Result<usize> {
+    let x = x.into();
+    let sizes = Sizes::of(&x, groups, &Norm::default())?;
+    if x.is_empty() {
+        return Ok(0);
+    }
+    Ok(room(&Plan::of::<T>(cx, sizes)?.parts()))
+}
+
+/// [`group_norm_backward`], into tensors that are given, within a workspace. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`group_norm_backward`], and [`Error::InvalidTensor`] if shapes of the gradients do not fit or they have gaps, or if the
+/// workspace has gaps or is too small.
+pub fn group_norm_backward_into<'a, 'b, T: Float, P: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    dy: impl Into<TensorView<'b, T, 3>>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+    gradients: GroupNormGradientsMut<'_, T, P>,
+) -> Result<()> {
+    let (x, dy) = (x.into(), dy.into());
+    let GroupNormGradientsMut { dx, mut dweight, mut dbias, workspace } = gradients;
+    let sizes = Sizes::of(&x, groups, norm)?;
+    for (name, like, is_contiguous) in [("dy", dy.shape(), dy.is_contiguous()), ("dx", dx.shape(), dx.is_contiguous())]
+    {
+        check::shape(name, like, x.shape())?;
+        packed(name, is_contiguous)?;
+    }
+    for (name, out) in [("dweight", &dweight), ("dbias", &dbias)] {
+        out.as_ref().map_or(Ok(()), |out| vector(name, &out.as_view(), sizes.all_channels))?;
+    }
+    let [all_channels, _, _] = sizes.numbers()?;
+    // Of nothing gradients of weight and bias are sums over no samples.
+    let plan = if x.is_empty() { None } else { Some(Plan::of::<T>(cx, sizes)?) };
+    let parts = plan.as_ref().map_or([0; 4], Plan::parts);
+    let mut memory = Memory::of(cx, "workspace", Some(workspace), room(&parts))?;
+    let (mut weight_parts, rest) = part(memory.view_mut(), parts[0])?;
+    let (mut bias_parts, rest) = part(rest, parts[1])?;
+    let (moments, rest) = part(rest, parts[2])?;
+    let (coefficients, _) = part(rest, parts[3])?;
+    if let Some(plan) = &plan {
+        let weight_parts = dweight.is_some().then(|| weight_parts.reborrow());
+        let bias_parts = dbias.is_some().then(|| bias_parts.reborrow());
+        plan.run(cx, [x, dy], norm, [weight_parts, bias_parts], [moments, coefficients], dx)?;
+    }
+    if all_channels == 0 || (dweight.is_none() && dbias.is_none()) {
+        return Ok(());
+    }
+    let samples = plan.map_or(Ok(0), |plan| check::size("x", plan.sizes.samples))?;
+    let weight_parts = MaybeView::from(dweight.is_some().then(|| weight_parts.as_view()));
+    let bias_parts = MaybeView::from(dbias.is_some().then(|| bias_parts.as_view()));
+    let [first, second] =
+        [&mut dweight, &mut dbias].map(|out| MaybeViewMut::from(out.as_mut().map(|out| out.elements_mut())));
+    GroupWeightsConsts { M: 32, N: 32 }
+        .call(weight_parts, bias_parts, first, second, samples, all_channels)
+        .grid(sizes.all_channels.div_ceil(32))
+        .num_warps(4)
+        .stream(cx.stream())
+        .launch(cx.device())
 }

@@ -1,8 +1,9 @@
 //! Cross entropy fused with the linear layer before it: the logits of all rows never exist at once.
 
-use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses, mean_scale};
+use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses};
+use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_scale_into};
 use super::reduction::{Reduction, reduce};
-use crate::arguments::packed;
+use crate::arguments::{packed, vector};
 use crate::products::matmul::problem::{Order, order};
 use crate::products::tiles::{balanced, corner};
 use crate::products::{Matmul, Precision};
@@ -203,7 +204,7 @@ pub fn linear_cross_entropy<'a, 'b, 'c, T: Float, I: Int>(
     Ok(LinearCrossEntropy { loss, dx, dweight })
 }
 
-/// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows where they are reduced.
+/// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows, and one number for their mean.
 ///
 /// # Errors
 ///
@@ -216,20 +217,48 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     options: CrossEntropy,
     out: LinearCrossEntropyMut<'_, T, W>,
 ) -> Result<()> {
+    let targets = targets.into();
+    let (mut losses, mut scale) = (Tensor::empty(cx.device(), targets.shape())?, Tensor::empty(cx.device(), [1])?);
+    let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+    linear_cross_entropy_into_with(cx, x, weight, targets, options, out, workspace)
+}
+
+/// [`linear_cross_entropy_into`], with a workspace for the losses of rows, whatever the reduction; its `scale` is left as it is
+/// but for the mean. What it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`linear_cross_entropy_into`], and [`Error::InvalidTensor`] if the workspace has other shapes than
+/// [`CrossEntropyWorkspace`] says, or gaps.
+pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    weight: impl Into<TensorView<'b, T, 2>>,
+    targets: impl Into<TensorView<'c, I, 1>>,
+    options: CrossEntropy,
+    out: LinearCrossEntropyMut<'_, T, W>,
+    workspace: CrossEntropyWorkspace<'_>,
+) -> Result<()> {
     let (x, weight, targets) = (x.into(), weight.into(), targets.into());
     let LinearCrossEntropyMut { loss, mut gradients, mut logits } = out;
+    let CrossEntropyWorkspace { losses: mut row_losses, mut scale } = workspace;
     let rows = x.shape()[0];
     check_arguments(&x, &weight, &targets, &loss, &gradients, &logits, &options)?;
+    vector("losses", &row_losses.as_view(), rows)?;
     let chunk = logits.shape()[0];
-    let scale = mean_scale(cx, targets.elements(), &options)?;
-    let mut row_losses = Tensor::<f32, 1>::zeros(cx.device(), [rows])?;
+    let scale = if options.reduction == Reduction::Mean {
+        cross_entropy_scale_into(cx, targets, options, scale.reborrow())?;
+        Some(scale.as_view().elements())
+    } else {
+        None
+    };
     for first in (0..rows).step_by(chunk) {
         let last = (first + chunk).min(rows);
         let part = x.narrow(0, first..last)?;
         let targets = targets.narrow(0, first..last)?.elements();
         let mut logits = logits.reborrow().narrow(0, 0..last - first)?;
         matmul().run_into(cx, part, weight.transpose(0, 1)?, logits.reborrow())?;
-        let mut losses_here = row_losses.view_mut().narrow(0, first..last)?;
+        let mut losses_here = row_losses.reborrow().narrow(0, first..last)?;
         let Some((dx, dweight)) = &mut gradients else {
             losses(cx, logits.as_view(), targets, losses_here.elements_mut(), &options)?;
             continue;
@@ -237,7 +266,7 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
         let work = Gradient {
             logits: None,
             targets,
-            scale: scale.as_ref().map(|scale| scale.as_view()),
+            scale,
             dloss: None,
             losses: Some(losses_here.elements_mut()),
             dlogits: logits.reborrow(),
@@ -249,7 +278,7 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     if options.reduction == Reduction::None {
         return crate::general::copy_into(cx, &row_losses, loss);
     }
-    reduce(cx, row_losses.view(), scale.as_ref().map(|scale| scale.as_view()), 1.0, loss)
+    reduce(cx, row_losses.as_view(), scale, 1.0, loss)
 }
 
 fn check_arguments<T: DType, I: DType, W: DType>(

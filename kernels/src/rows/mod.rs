@@ -42,8 +42,10 @@ pub use gated::{
     GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_backward_into, geglu_into, swiglu,
     swiglu_backward, swiglu_backward_halves_into, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
 };
-pub use group_norm::{GroupNormConfig, group_norm};
-pub use group_norm_backward::group_norm_backward;
+pub use group_norm::{GroupNormConfig, group_norm, group_norm_into, group_norm_into_with, group_norm_workspace};
+pub use group_norm_backward::{
+    GroupNormGradientsMut, group_norm_backward, group_norm_backward_into, group_norm_backward_workspace,
+};
 pub use layer_norm::{
     add_rms_norm, add_rms_norm_backward, add_rms_norm_backward_into, add_rms_norm_into, layer_norm,
     layer_norm_backward, layer_norm_backward_into, layer_norm_into, rms_norm, rms_norm_backward,
@@ -51,6 +53,7 @@ pub use layer_norm::{
 };
 pub use linear_cross_entropy::{
     LinearCrossEntropy, LinearCrossEntropyMut, linear_cross_entropy, linear_cross_entropy_into,
+    linear_cross_entropy_into_with,
 };
 pub use log_softmax::{
     LogSoftmaxConfig, log_softmax, log_softmax_backward, log_softmax_backward_into, log_softmax_into,

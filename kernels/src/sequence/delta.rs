@@ -2,7 +2,7 @@
 
 use super::{check_input, check_state};
 use crate::general::Real;
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -137,39 +137,93 @@ pub fn gated_delta_rule<'a, T: Real>(
     scale: T::Sums,
     initial: Option<TensorView<'a, T::Sums, 4>>,
 ) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
-    let (q, k, v, gate, beta) = (q.into(), k.into(), v.into(), gate.into(), beta.into());
-    let ([batch, len, heads, keys], [_, _, _, values]) = (q.shape(), v.shape());
-    check_state("q", keys)?;
-    check_state("v", values)?;
-    if keys > 128 {
-        return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), beta: beta.into(), scale, initial };
+    let mut y = Tensor::empty(cx.device(), inputs.v.shape())?;
+    let mut last = Tensor::empty(cx.device(), inputs.check()?)?;
+    run(cx, &inputs, y.view_mut(), last.view_mut())?;
+    Ok((y, last))
+}
+
+/// [`gated_delta_rule`], into tensors of the shapes of its results, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`gated_delta_rule`], and if shapes of `y` and `last` do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_delta_rule_into<'a, 'b, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 3>>,
+    beta: impl Into<TensorView<'a, T::Sums, 3>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    y: impl Into<TensorViewMut<'b, T, 4>>,
+    last: impl Into<TensorViewMut<'b, T::Sums, 4>>,
+) -> Result<()> {
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), beta: beta.into(), scale, initial };
+    run(cx, &inputs, y.into(), last.into())
+}
+
+/// The inputs of the rule.
+struct Inputs<'a, T: Real> {
+    q: TensorView<'a, T, 4>,
+    k: TensorView<'a, T, 4>,
+    v: TensorView<'a, T, 4>,
+    gate: TensorView<'a, T::Sums, 3>,
+    beta: TensorView<'a, T::Sums, 3>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+}
+
+impl<T: Real> Inputs<'_, T> {
+    /// Checks shapes, and gives that of a state.
+    fn check(&self) -> Result<[usize; 4]> {
+        let Inputs { q, k, v, gate, beta, initial, .. } = self;
+        let ([batch, len, heads, keys], [_, _, _, values]) = (q.shape(), v.shape());
+        check_state("q", keys)?;
+        check_state("v", values)?;
+        if keys > 128 {
+            return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
+        }
+        check::packed("q", q)?;
+        check_input("k", k, [batch, len, heads, keys])?;
+        check_input("v", v, [batch, len, heads, values])?;
+        check_input("gate", gate, [batch, len, heads])?;
+        check_input("beta", beta, [batch, len, heads])?;
+        initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
+        check::size("q", len)?;
+        Ok([batch, heads, keys, values])
     }
-    check::packed("q", &q)?;
-    check_input("k", &k, [batch, len, heads, keys])?;
-    check_input("v", &v, [batch, len, heads, values])?;
-    check_input("gate", &gate, [batch, len, heads])?;
-    check_input("beta", &beta, [batch, len, heads])?;
-    initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
-    let steps = check::size("q", len)?;
-    let mut y = Tensor::empty(cx.device(), v.shape())?;
-    let mut last = Tensor::empty(cx.device(), [batch, heads, keys, values])?;
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    y: TensorViewMut<'_, T, 4>,
+    last: TensorViewMut<'_, T::Sums, 4>,
+) -> Result<()> {
+    let state @ [batch, heads, keys, values] = inputs.check()?;
+    check_input("y", &y.as_view(), inputs.v.shape())?;
+    check_input("last", &last.as_view(), state)?;
     if batch * heads == 0 {
-        return Ok((y, last));
+        return Ok(());
     }
     let bk = keys.next_power_of_two().max(16);
     let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()));
     DeltaRuleConsts { C: chunk(size_of::<T>()), BK: bk, BV: bv }
         .call(
-            q.elements(),
-            k.elements(),
-            v.elements(),
-            gate.elements(),
-            beta.elements(),
-            MaybeView::from(initial.map(|initial| initial.elements())),
-            y.buffer_mut(),
-            last.buffer_mut(),
-            scale,
-            steps,
+            inputs.q.elements(),
+            inputs.k.elements(),
+            inputs.v.elements(),
+            inputs.gate.elements(),
+            inputs.beta.elements(),
+            MaybeView::from(inputs.initial.map(|initial| initial.elements())),
+            y.elements(),
+            last.elements(),
+            inputs.scale,
+            inputs.q.shape()[1] as i32,
             heads as i32,
             keys as i32,
             values as i32,
@@ -177,8 +231,7 @@ pub fn gated_delta_rule<'a, T: Real>(
         .grid((values.div_ceil(bv), heads, batch))
         .num_warps(WARPS)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok((y, last))
+        .launch(cx.device())
 }
 
 #[cfg(test)]

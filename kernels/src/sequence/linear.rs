@@ -2,7 +2,7 @@
 
 use super::{check_input, check_state};
 use crate::general::Real;
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -147,11 +147,45 @@ pub fn gated_linear_attention<'a, T: Real>(
 ) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
     let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
     let sizes = inputs.check()?;
-    let Sizes { batch, len, heads, keys, values } = sizes;
     let mut y = Tensor::empty(cx.device(), inputs.v.shape())?;
     let mut last = Tensor::empty(cx.device(), sizes.state())?;
+    run(cx, &inputs, y.view_mut(), last.view_mut())?;
+    Ok((y, last))
+}
+
+/// [`gated_linear_attention`], into tensors of the shapes of its results, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`gated_linear_attention`], and if shapes of `y` and `last` do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_linear_attention_into<'a, 'b, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 4>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    y: impl Into<TensorViewMut<'b, T, 4>>,
+    last: impl Into<TensorViewMut<'b, T::Sums, 4>>,
+) -> Result<()> {
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
+    run(cx, &inputs, y.into(), last.into())
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    y: TensorViewMut<'_, T, 4>,
+    last: TensorViewMut<'_, T::Sums, 4>,
+) -> Result<()> {
+    let sizes = inputs.check()?;
+    let Sizes { batch, len, heads, keys, values } = sizes;
+    check_input("y", &y.as_view(), inputs.v.shape())?;
+    check_input("last", &last.as_view(), sizes.state())?;
     if batch * heads == 0 {
-        return Ok((y, last));
+        return Ok(());
     }
     let bk = keys.next_power_of_two().max(16);
     let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()));
@@ -162,8 +196,8 @@ pub fn gated_linear_attention<'a, T: Real>(
             inputs.v.elements(),
             inputs.gate.elements(),
             MaybeView::from(inputs.initial.map(|initial| initial.elements())),
-            y.buffer_mut(),
-            last.buffer_mut(),
+            y.elements(),
+            last.elements(),
             inputs.scale,
             len as i32,
             heads as i32,
@@ -173,8 +207,7 @@ pub fn gated_linear_attention<'a, T: Real>(
         .grid((values.div_ceil(bv), heads, batch))
         .num_warps(if bk > 64 { 8 } else { 4 })
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok((y, last))
+        .launch(cx.device())
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ mod selective_backward;
 mod ssd;
 mod ssd_backward;
 
-pub use delta::gated_delta_rule;
-pub use linear::gated_linear_attention;
+pub use delta::{gated_delta_rule, gated_delta_rule_into};
+pub use linear::{gated_linear_attention, gated_linear_attention_into};
 pub use linear_backward::{GatedLinearAttentionGradients, gated_linear_attention_backward};
-pub use selective::{SelectiveScan, selective_scan};
+pub use selective::{SelectiveScan, selective_scan, selective_scan_into};
 pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
-pub use ssd::ssd;
+pub use ssd::{ssd, ssd_into, ssd_workspace};
 pub use ssd_backward::{SsdGradients, ssd_backward};
 
 use crate::check;

@@ -2,10 +2,10 @@
 
 use super::{check_input, check_state};
 use crate::general::Real;
-use crate::{Context, Tensor, TensorView, check};
-use tilewright::Result;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
 
 /// Time steps of a tile: what the gradient keeps a state for.
 pub(super) const BLOCK: usize = 64;
@@ -142,6 +142,12 @@ impl<T: Real> Inputs<'_, T> {
         Ok([check::size("u", channels)?, check::size("u", len)?, state as i32])
     }
 
+    /// Tensors for the results.
+    pub(super) fn results(&self, cx: &Context) -> Result<(Tensor<T, 3>, Tensor<T::Sums, 3>)> {
+        let ([batch, channels, _], [_, state]) = (self.u.shape(), self.a.shape());
+        Ok((Tensor::empty(cx.device(), self.u.shape())?, Tensor::empty(cx.device(), [batch, channels, state])?))
+    }
+
     /// Channels and states of a tile.
     pub(super) fn block(&self) -> (usize, usize) {
         let states = self.a.shape()[1].next_power_of_two();
@@ -154,14 +160,16 @@ pub(super) fn run<T: Real>(
     cx: &Context,
     inputs: Inputs<'_, T>,
     options: SelectiveScan<'_, T>,
-    states: Option<&mut Tensor<T::Sums, 4>>,
-) -> Result<(Tensor<T, 3>, Tensor<T::Sums, 3>)> {
+    states: Option<ViewMut<'_, T::Sums>>,
+    (y, last): (TensorViewMut<'_, T, 3>, TensorViewMut<'_, T::Sums, 3>),
+) -> Result<()> {
     let [channels, len, state] = inputs.check(&options)?;
     let [batch, ..] = inputs.u.shape();
-    let mut y = Tensor::empty(cx.device(), inputs.u.shape())?;
-    let mut last = Tensor::zeros(cx.device(), [batch, channels as usize, state as usize])?;
-    if y.is_empty() {
-        return Ok((y, last));
+    check_input("y", &y.as_view(), inputs.u.shape())?;
+    check_input("last", &last.as_view(), [batch, channels as usize, state as usize])?;
+    // Of no steps the last state is zero.
+    if last.is_empty() {
+        return Ok(());
     }
     let (bd, bn) = inputs.block();
     ScanChannelsConsts { SOFTPLUS: options.softplus, BD: bd, BN: bn, BL: BLOCK }
@@ -173,9 +181,9 @@ pub(super) fn run<T: Real>(
             inputs.c.elements(),
             MaybeView::from(options.skip.map(|skip| skip.elements())),
             MaybeView::from(options.bias.map(|bias| bias.elements())),
-            y.buffer_mut(),
-            MaybeViewMut::from(states.map(|states| states.buffer_mut().as_view_mut())),
-            last.buffer_mut(),
+            y.elements(),
+            MaybeViewMut::from(states),
+            last.elements(),
             channels,
             len,
             state,
@@ -183,8 +191,7 @@ pub(super) fn run<T: Real>(
         .grid(((channels as usize).div_ceil(bd), batch))
         .num_warps((bd * bn * BLOCK / 512).clamp(1, 8) as u32)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok((y, last))
+        .launch(cx.device())
 }
 
 /// The selective scan of Mamba (Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023):
@@ -215,7 +222,31 @@ pub fn selective_scan<'a, T: Real>(
     options: SelectiveScan<'a, T>,
 ) -> Result<(Tensor<T, 3>, Tensor<T::Sums, 3>)> {
     let inputs = Inputs { u: u.into(), delta: delta.into(), a: a.into(), b: b.into(), c: c.into() };
-    run(cx, inputs, options, None)
+    inputs.check(&options)?;
+    let (mut y, mut last) = inputs.results(cx)?;
+    run(cx, inputs, options, None, (y.view_mut(), last.view_mut()))?;
+    Ok((y, last))
+}
+
+/// [`selective_scan`], into tensors of the shapes of its results, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`selective_scan`], and if shapes of `y` and `last` do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn selective_scan_into<'a, 'b, T: Real>(
+    cx: &Context,
+    u: impl Into<TensorView<'a, T, 3>>,
+    delta: impl Into<TensorView<'a, T, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 2>>,
+    b: impl Into<TensorView<'a, T, 3>>,
+    c: impl Into<TensorView<'a, T, 3>>,
+    options: SelectiveScan<'a, T>,
+    y: impl Into<TensorViewMut<'b, T, 3>>,
+    last: impl Into<TensorViewMut<'b, T::Sums, 3>>,
+) -> Result<()> {
+    let inputs = Inputs { u: u.into(), delta: delta.into(), a: a.into(), b: b.into(), c: c.into() };
+    run(cx, inputs, options, None, (y.into(), last.into()))
 }
 
 #[cfg(test)]

@@ -169,7 +169,9 @@ pub fn selective_scan_backward<'a, T: Real>(
     let batch = inputs.u.shape()[0];
     let tiles = (len as usize).div_ceil(BLOCK);
     let mut states = Tensor::empty(device, [batch, channels as usize, tiles, state as usize])?;
-    run(cx, inputs, options, Some(&mut states))?;
+    let (mut y, mut last) = inputs.results(cx)?;
+    let kept = states.view_mut().elements();
+    run(cx, inputs, options, Some(kept), (y.view_mut(), last.view_mut()))?;
     let (bd, bn) = inputs.block();
     // Half as many channels as the scan: the gradient has about twice as much in registers.
     let bd = bd.div_ceil(2);

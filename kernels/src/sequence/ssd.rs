@@ -2,10 +2,11 @@
 
 use super::{check_input, check_state};
 use crate::general::Real;
-use crate::{Context, Tensor, TensorView, check};
-use tilewright::Result;
+use crate::workspace::{Memory, part, room};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
 
 /// Steps of a chunk.
 pub(super) const CHUNK: usize = 64;
@@ -155,6 +156,15 @@ impl Sizes {
         [self.heads, self.groups, self.n, self.p].map(|size| size as i32)
     }
 
+    /// Elements of [`States`].
+    pub(super) fn lens(&self) -> [usize; 2] {
+        // More than can be counted is more than any memory has.
+        let product = |sizes: &[usize]| sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
+        let each = [self.batch, self.chunks(), self.heads];
+        [product(&[product(&each), self.n, self.p]), product(&each)]
+    }
+
+    /// Chunks of a sequence.
     pub(super) fn chunks(&self) -> usize {
         self.len.div_ceil(CHUNK)
     }
@@ -202,17 +212,33 @@ pub(super) struct Passing<'a, T: Real> {
     pub keys: TensorView<'a, T, 4>,
     pub values: TensorView<'a, T, 4>,
     pub first: Option<TensorView<'a, T::Sums, 4>>,
-    pub last: &'a mut Buffer<T::Sums>,
+    pub last: ViewMut<'a, T::Sums>,
 }
 
-/// The states before each chunk, `[batch, chunks, heads, n, p]`.
+/// What passing takes: the states before each chunk, `[batch, chunks, heads, n, p]`, and by what each multiplies them.
+pub(super) struct States<'a, T: DType> {
+    pub states: ViewMut<'a, T>,
+    pub decays: ViewMut<'a, T>,
+}
+
+impl<'a, T: DType> States<'a, T> {
+    /// In memory of [`Sizes::lens`].
+    pub(super) fn of(memory: ViewMut<'a, T>, sizes: &Sizes) -> Result<Self> {
+        let [states, decays] = sizes.lens();
+        let (states, rest) = part(memory, states)?;
+        Ok(States { states, decays: part(rest, decays)?.0 })
+    }
+}
+
+/// The states before each chunk.
 pub(super) fn states<T: Real>(
     cx: &Context,
     inputs: &Inputs<'_, T>,
     sizes: &Sizes,
-    last: &mut Buffer<T::Sums>,
-) -> Result<Buffer<T::Sums>> {
-    pass(cx, inputs, sizes, false, Passing { keys: inputs.b, values: inputs.x, first: inputs.initial, last })
+    last: ViewMut<'_, T::Sums>,
+    to: &mut States<'_, T::Sums>,
+) -> Result<()> {
+    pass(cx, inputs, sizes, false, Passing { keys: inputs.b, values: inputs.x, first: inputs.initial, last }, to)
 }
 
 /// The states before each chunk, or (`back`) the gradients of those behind them.
@@ -222,19 +248,18 @@ pub(super) fn pass<T: Real>(
     sizes: &Sizes,
     back: bool,
     passing: Passing<'_, T>,
-) -> Result<Buffer<T::Sums>> {
+    States { states, decays }: &mut States<'_, T::Sums>,
+) -> Result<()> {
     let (device, chunks, [h, g, n, p]) = (cx.device(), sizes.chunks(), sizes.numbers());
     let size = sizes.n * sizes.p;
-    let mut states = device.empty::<T::Sums>(sizes.batch * chunks * sizes.heads * size)?;
-    let mut decays = device.empty::<T::Sums>(sizes.batch * chunks * sizes.heads)?;
     ChunkStatesConsts { BACK: back, Q: CHUNK, BN: sizes.block_n(), BP: sizes.block_p() }
         .call(
             passing.values.elements(),
             inputs.dt.elements(),
             inputs.a.elements(),
             passing.keys.elements(),
-            &mut states,
-            &mut decays,
+            states.reborrow(),
+            decays.reborrow(),
             sizes.len as i32,
             h,
             g,
@@ -248,8 +273,8 @@ pub(super) fn pass<T: Real>(
     let block = size.next_power_of_two().min(PASSED);
     PassStatesConsts { BACK: back, BLOCK: block }
         .call(
-            &mut states,
-            &decays,
+            states.reborrow(),
+            decays.as_view(),
             MaybeView::from(passing.first.map(|first| first.elements())),
             passing.last,
             chunks as i32,
@@ -259,8 +284,7 @@ pub(super) fn pass<T: Real>(
         .grid((size.div_ceil(block), sizes.heads, sizes.batch))
         .num_warps((block / 256).max(1) as u32)
         .stream(cx.stream())
-        .launch(device)?;
-    Ok(states)
+        .launch(device)
 }
 
 /// The scan of Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024): for each sequence and head,
@@ -304,10 +328,58 @@ pub fn ssd<'a, T: Real>(
     let sizes = inputs.check()?;
     let mut y = Tensor::empty(cx.device(), inputs.x.shape())?;
     let mut last = Tensor::empty(cx.device(), sizes.state())?;
+    run(cx, &inputs, None, y.view_mut(), last.view_mut())?;
+    Ok((y, last))
+}
+
+/// [`ssd`], into tensors of the shapes of its results, in row-major order without gaps. Nothing is allocated.
+///
+/// `workspace` is for the states of all chunks: without gaps, with as many elements as [`ssd_workspace`] says, or more, of the
+/// dtype of states. What it holds does not matter.
+///
+/// # Errors
+///
+/// As [`ssd`], and if shapes of `y` and `last` do not fit or they have gaps, or if the workspace has or is too small.
+#[allow(clippy::too_many_arguments)]
+pub fn ssd_into<'a, 'b, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dt: impl Into<TensorView<'a, T::Sums, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 1>>,
+    b: impl Into<TensorView<'a, T, 4>>,
+    c: impl Into<TensorView<'a, T, 4>>,
+    skip: Option<TensorView<'a, T::Sums, 1>>,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
+    y: impl Into<TensorViewMut<'b, T, 4>>,
+    last: impl Into<TensorViewMut<'b, T::Sums, 4>>,
+) -> Result<()> {
+    let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
+    run(cx, &inputs, Some(workspace.into()), y.into(), last.into())
+}
+
+/// How many elements [`ssd_into`] needs as its workspace for `x` of this shape, `[batch, len, heads, p]`, with states of `n` by
+/// `p`, whatever the device: of each head and each 64 steps a state, and one number more.
+pub fn ssd_workspace([batch, len, heads, p]: [usize; 4], n: usize) -> usize {
+    room(&Sizes { batch, len, heads, groups: 1, n, p }.lens())
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    workspace: Option<TensorViewMut<'_, T::Sums, 1>>,
+    y: TensorViewMut<'_, T, 4>,
+    mut last: TensorViewMut<'_, T::Sums, 4>,
+) -> Result<()> {
+    let sizes = inputs.check()?;
+    check_input("y", &y.as_view(), inputs.x.shape())?;
+    check_input("last", &last.as_view(), sizes.state())?;
+    let mut memory = Memory::of(cx, "workspace", workspace, room(&sizes.lens()))?;
     if sizes.batch * sizes.heads == 0 {
-        return Ok((y, last));
+        return Ok(());
     }
-    let states = states(cx, &inputs, &sizes, last.buffer_mut())?;
+    let mut before = States::of(memory.view_mut(), &sizes)?;
+    states(cx, inputs, &sizes, last.elements_mut(), &mut before)?;
     let [h, g, n, p] = sizes.numbers();
     ScanChunksConsts { Q: CHUNK, BN: sizes.block_n(), BP: sizes.block_p() }
         .call(
@@ -317,8 +389,8 @@ pub fn ssd<'a, T: Real>(
             inputs.b.elements(),
             inputs.c.elements(),
             MaybeView::from(inputs.skip.map(|skip| skip.elements())),
-            &states,
-            y.buffer_mut(),
+            before.states.as_view(),
+            y.elements(),
             sizes.len as i32,
             h,
             g,
@@ -328,8 +400,7 @@ pub fn ssd<'a, T: Real>(
         .grid((sizes.chunks(), sizes.heads, sizes.batch))
         .num_warps(sizes.warps())
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok((y, last))
+        .launch(cx.device())
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The gradient of the scan of Mamba-2.
 
-use super::ssd::{CHUNK, Inputs, Passing, Sizes, pass, states};
+use super::ssd::{CHUNK, Inputs, Passing, Sizes, States, pass, states};
 use crate::general::Real;
+use crate::workspace::room;
 use crate::{Context, Tensor, TensorView};
-use tilewright::Result;
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
+use tilewright::{Result, View};
 
 /// The gradients of a chunk, from the state before it and the gradient of the state behind it. With `e` for the decays
 /// between pairs of steps, results are `((c b^T) e dt) x + exp(reach) c state`, and the state behind is
@@ -168,10 +169,15 @@ pub fn ssd_backward<'a, T: Real>(
         return Ok(gradients);
     }
     let mut last = device.empty(sizes.batch * sizes.heads * sizes.n * sizes.p)?;
-    let before = states(cx, &inputs, &sizes, &mut last)?;
-    let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: gradients.initial.buffer_mut() };
-    let behind = pass(cx, &inputs, &sizes, true, passing)?;
-    launch(cx, &inputs, &sizes, (&before, &behind), dy, &mut gradients)?;
+    let needed = room(&sizes.lens());
+    let (mut memory, mut memory_of_gradients) = (device.empty(needed)?, device.empty(needed)?);
+    let mut before = States::of(memory.as_view_mut(), &sizes)?;
+    states(cx, &inputs, &sizes, last.as_view_mut(), &mut before)?;
+    let initial = gradients.initial.view_mut().elements();
+    let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: initial };
+    let mut behind = States::of(memory_of_gradients.as_view_mut(), &sizes)?;
+    pass(cx, &inputs, &sizes, true, passing, &mut behind)?;
+    launch(cx, &inputs, &sizes, (before.states.as_view(), behind.states.as_view()), dy, &mut gradients)?;
     Ok(gradients)
 }
 
@@ -179,7 +185,7 @@ fn launch<T: Real>(
     cx: &Context,
     inputs: &Inputs<'_, T>,
     sizes: &Sizes,
-    (before, behind): (&Buffer<T::Sums>, &Buffer<T::Sums>),
+    (before, behind): (View<'_, T::Sums>, View<'_, T::Sums>),
     dy: TensorView<'_, T, 4>,
     gradients: &mut SsdGradients<T>,
 ) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What the tests of all families share.
 
 use tilewright::prelude::*;
-use tilewright_kernels::{Context, Tensor};
+use tilewright_kernels::{Context, Tensor, TensorViewMut};
 
 /// A float that the host can compute with.
 pub trait Real: Float {
@@ -158,4 +158,42 @@ pub fn additions(len: usize) -> f64 {
 /// The elements of a tensor as f64.
 pub fn reals<T: Real>(elements: &[T]) -> Vec<f64> {
     elements.iter().map(|x| x.real()).collect()
+}
+
+/// Checks what a function does with a workspace that is to have `room` elements, whose name is `argument`. It gives what it
+/// gives with memory of its own, whatever the workspace holds; it takes no other memory, as a capture refuses allocations; it
+/// writes no further; and it refuses a workspace that has gaps or is too small.
+pub fn check_workspace<W: DType + std::fmt::Debug, O: std::fmt::Debug>(
+    cx: &Context,
+    (argument, room, garbage): (&str, usize, W),
+    (want, read): (O, impl Fn(&O) -> Result<String, Error>),
+    mut nothing: impl FnMut() -> Result<O, Error>,
+    run: impl Fn(&Context, TensorViewMut<'_, W, 1>, &mut O) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let filled = |len: usize| Tensor::<W, 1>::upload(cx.device(), &vec![garbage; len], [len]);
+    let mut out = nothing()?;
+    let before = read(&out)?;
+    let mut gaps = filled(2 * room.max(2))?;
+    let apart = TensorViewMut::with_strides(gaps.buffer_mut(), [room.max(2)], [2])?;
+    let refused = message(run(cx, apart, &mut out));
+    assert_eq!(refused, format!("`{argument}` is not contiguous; give a tensor without gaps"));
+    if room > 0 {
+        let refused = message(run(cx, filled(room - 1)?.view_mut(), &mut out));
+        let wanted = format!("`{argument}` has {} elements; give it {room} elements or more", room - 1);
+        assert_eq!(refused, wanted);
+    }
+    assert_eq!(read(&out)?, before, "what is refused is not begun");
+    for more in [0, 5] {
+        let (mut out, mut workspace) = (nothing()?, filled(room + more)?);
+        let stream = cx.device().new_stream()?;
+        let graph = stream.capture(|stream| {
+            let cx = cx.clone().with_stream(stream);
+            run(&cx, workspace.view_mut(), &mut out)
+        })?;
+        graph.replay()?;
+        assert_eq!(read(&out)?, read(&want)?, "{argument} of {room} elements and {more}");
+        let behind = workspace.to_vec()?.split_off(room);
+        assert_eq!(format!("{behind:?}"), format!("{:?}", vec![garbage; more]), "what is not needed is not written");
+    }
+    Ok(())
 }

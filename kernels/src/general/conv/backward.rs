@@ -3,9 +3,12 @@
 use super::forward::ConvConfig;
 use super::{Convolution, check_sizes};
 use crate::config::{Key, config};
+use crate::general::axis::Work;
 use crate::general::number::Real;
 use crate::general::reduce::sum_as;
-use crate::{Context, Tensor, TensorView, check};
+use crate::tensor::layout::Layout;
+use crate::workspace::{Memory, part, room};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -138,7 +141,28 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     dy: impl Into<TensorView<'b, T, 4>>,
     convolution: Convolution,
 ) -> Result<Tensor<T, 4>> {
-    let (filters, dy) = (filters.into(), dy.into());
+    let filters = filters.into();
+    convolution.result(x_shape, filters.shape())?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
+    conv2d_backward_input_into(cx, filters, dy, convolution, &mut dx)?;
+    Ok(dx)
+}
+
+/// [`conv2d_backward_input`], into a tensor of the image's shape, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`conv2d_backward_input`], and if `dx` has gaps.
+pub fn conv2d_backward_input_into<'a, 'b, 'c, T: Real>(
+    cx: &Context,
+    filters: impl Into<TensorView<'a, T, 4>>,
+    dy: impl Into<TensorView<'b, T, 4>>,
+    convolution: Convolution,
+    dx: impl Into<TensorViewMut<'c, T, 4>>,
+) -> Result<()> {
+    let (filters, dy, dx) = (filters.into(), dy.into(), dx.into());
+    let x_shape = dx.shape();
+    check::packed("dx", &dx.as_view())?;
     let shape @ [_, p, q, o] = convolution.result(x_shape, filters.shape())?;
     check::shape("dy", dy.shape(), shape)?;
     check::packed("filters", &filters)?;
@@ -146,9 +170,8 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
     check_sizes("x_shape", x_shape)?;
     check_sizes("dy", shape)?;
     let ([n, h, w, c], [_, kh, kw, per_group]) = (x_shape, filters.shape());
-    let mut dx = Tensor::empty(cx.device(), x_shape)?;
     if dx.is_empty() {
-        return Ok(dx);
+        return Ok(());
     }
     let (pixels, outs) = (n * h * w, o / convolution.groups);
     let choose = || ConvConfig::choose(per_group, outs, size_of::<T>());
@@ -158,7 +181,7 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
         .call(
             dy.elements(),
             filters.elements(),
-            dx.buffer_mut(),
+            dx.elements(),
             pixels as i32,
             h as i32,
             w as i32,
@@ -181,8 +204,7 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(dx)
+        .launch(cx.device())
 }
 
 config! {
@@ -246,68 +268,150 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     filters_shape: [usize; 4],
     convolution: Convolution,
 ) -> Result<Tensor<T, 4>> {
-    let (x, dy) = (x.into(), dy.into());
+    let x = x.into();
+    convolution.result(x.shape(), filters_shape)?;
+    let mut filters = Tensor::empty(cx.device(), filters_shape)?;
+    weight_gradient(cx, x, dy.into(), convolution, filters.view_mut(), None)?;
+    Ok(filters)
+}
+
+/// [`conv2d_backward_weight`], into a tensor of the shape of the filters, in row-major order without gaps, with a workspace for
+/// the sums of parts: it has as many elements as [`conv2d_backward_weight_workspace`] says, or more, of f32, or of f64 for `x`
+/// of f64; what it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`conv2d_backward_weight`], and if `dfilters` has gaps, or if the workspace has or is too small.
+pub fn conv2d_backward_weight_into<'a, 'b, 'c, 'd, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dy: impl Into<TensorView<'b, T, 4>>,
+    convolution: Convolution,
+    workspace: impl Into<TensorViewMut<'c, T::Sums, 1>>,
+    dfilters: impl Into<TensorViewMut<'d, T, 4>>,
+) -> Result<()> {
+    weight_gradient(cx, x.into(), dy.into(), convolution, dfilters.into(), Some(workspace.into()))
+}
+
+/// How many elements [`conv2d_backward_weight_into`] needs as its workspace, with the same context and tensors of these shapes.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if shapes do not fit, [`tilewright::Error::Tuning`] of a table's row that does not.
+pub fn conv2d_backward_weight_workspace<'a, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    filters_shape: [usize; 4],
+    convolution: Convolution,
+) -> Result<usize> {
+    let shape = convolution.result(x.into().shape(), filters_shape)?;
+    Ok(room(&Division::of::<T>(cx, convolution, shape, filters_shape)?.lens(filters_shape)?))
+}
+
+/// How pixels are divided among programs.
+struct Division {
+    config: ConvWeightConfig,
+    /// Pixels of a row that a block has, and rows.
+    wide: usize,
+    high: usize,
+    /// Tiles of the filters of one tap and one group.
+    tiles: usize,
+    /// Parts of the pixels, and blocks of each; none of no pixels.
+    parts: usize,
+    per_part: usize,
+}
+
+impl Division {
+    fn of<T: Real>(
+        cx: &Context,
+        convolution: Convolution,
+        [n, p, q, o]: [usize; 4],
+        [_, kh, kw, per_group]: [usize; 4],
+    ) -> Result<Division> {
+        let (groups, taps, pixels) = (convolution.groups, kh * kw, n * p * q);
+        let outs = o / groups;
+        let choose = || ConvWeightConfig::choose(outs, per_group, size_of::<T>());
+        let config = cx.config(T::ELEMENT, &[pixels, outs, per_group], choose)?;
+        let ConvWeightConfig { block_m: bm, block_n: bn, block_k: bk, programs, .. } = config;
+        let wide = config.wide(q);
+        let (high, tiles) = ((bk / wide).max(1), outs.div_ceil(bm) * per_group.div_ceil(bn));
+        let blocks = (n * p).div_ceil(high) * q.div_ceil(wide);
+        // At least 512 pixels each, so that the sums are not most of the work.
+        let parts = programs.div_ceil((tiles * taps * groups).max(1)).min(pixels.div_ceil(512)).min(blocks);
+        let per_part = blocks.div_ceil(parts.max(1));
+        Ok(Division { config, wide, high, tiles, parts: blocks.div_ceil(per_part.max(1)), per_part })
+    }
+
+    /// Elements of the workspace: the sums of parts, and the results of pieces where there are many.
+    fn lens(&self, filters_shape: [usize; 4]) -> Result<[usize; 2]> {
+        let len: usize = filters_shape.iter().product();
+        let pieces = Work::of("dfilters", Layout::packed([self.parts, len]), 0, true)?.room();
+        Ok([self.parts * len, pieces])
+    }
+}
+
+fn weight_gradient<T: Real>(
+    cx: &Context,
+    x: TensorView<'_, T, 4>,
+    dy: TensorView<'_, T, 4>,
+    convolution: Convolution,
+    dfilters: TensorViewMut<'_, T, 4>,
+    workspace: Option<TensorViewMut<'_, T::Sums, 1>>,
+) -> Result<()> {
+    let filters_shape = dfilters.shape();
     let shape @ [n, p, q, o] = convolution.result(x.shape(), filters_shape)?;
     check::shape("dy", dy.shape(), shape)?;
     check::packed("x", &x)?;
     check::packed("dy", &dy)?;
+    check::packed("dfilters", &dfilters.as_view())?;
     check_sizes("x", x.shape())?;
     check_sizes("dy", shape)?;
     let ([_, h, w, c], [_, kh, kw, per_group]) = (x.shape(), filters_shape);
-    if dy.is_empty() {
-        return Tensor::zeros(cx.device(), filters_shape);
+    let division = Division::of::<T>(cx, convolution, shape, filters_shape)?;
+    let lens = division.lens(filters_shape)?;
+    let mut memory = Memory::of(cx, "workspace", workspace, room(&lens))?;
+    if dfilters.is_empty() {
+        return Ok(());
     }
-    let mut filters = Tensor::empty(cx.device(), filters_shape)?;
-    if filters.is_empty() {
-        return Ok(filters);
-    }
-    let (groups, taps, pixels) = (convolution.groups, kh * kw, n * p * q);
-    let outs = o / groups;
-    let choose = || ConvWeightConfig::choose(outs, per_group, size_of::<T>());
-    let config = cx.config(T::ELEMENT, &[pixels, outs, per_group], choose)?;
-    let ConvWeightConfig { block_m: bm, block_n: bn, block_k: bk, num_warps, num_stages, programs } = config;
-    let wide = config.wide(q);
-    let (high, tiles) = ((bk / wide).max(1), outs.div_ceil(bm) * per_group.div_ceil(bn));
-    let blocks = (n * p).div_ceil(high) * q.div_ceil(wide);
-    // At least 512 pixels each, so that the sums are not most of the work.
-    let parts = programs.div_ceil(tiles * taps * groups).min(pixels.div_ceil(512)).min(blocks);
-    let per_part = blocks.div_ceil(parts);
-    let parts = blocks.div_ceil(per_part);
-    let len = filters.len();
-    let mut partial = Tensor::<T::Sums, 2>::empty(cx.device(), [parts, len])?;
+    let Division { config, wide, high, tiles, parts, per_part } = division;
+    let (mut partial, pieces) = part(memory.view_mut(), lens[0])?;
+    let (groups, taps, len) = (convolution.groups, kh * kw, dfilters.len());
     let [s0, s1, p0, p1, d0, d1] = convolution.numbers();
-    ConvolveFiltersConsts { BM: bm, BN: bn, ROWS: high, WIDE: wide }
-        .call(
-            x.elements(),
-            dy.elements(),
-            partial.buffer_mut(),
-            (n * p) as i32,
-            per_part as i32,
-            h as i32,
-            w as i32,
-            per_group as i32,
-            p as i32,
-            q as i32,
-            outs as i32,
-            groups as i32,
-            taps as i32,
-            kw as i32,
-            s0,
-            s1,
-            p0,
-            p1,
-            d0,
-            d1,
-            c as i64,
-            o as i64,
-        )
-        .grid((tiles * taps * groups, parts))
-        .num_warps(num_warps as u32)
-        .num_stages(num_stages as u32)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    sum_as(cx, partial.view(), 0, filters.view_mut().reshape([1, len])?)?;
-    Ok(filters)
+    // Of no pixels the sums are those of no parts.
+    if parts > 0 {
+        ConvolveFiltersConsts { BM: config.block_m, BN: config.block_n, ROWS: high, WIDE: wide }
+            .call(
+                x.elements(),
+                dy.elements(),
+                partial.reborrow(),
+                (n * p) as i32,
+                per_part as i32,
+                h as i32,
+                w as i32,
+                per_group as i32,
+                p as i32,
+                q as i32,
+                (o / groups) as i32,
+                groups as i32,
+                taps as i32,
+                kw as i32,
+                s0,
+                s1,
+                p0,
+                p1,
+                d0,
+                d1,
+                c as i64,
+                o as i64,
+            )
+            .grid((tiles * taps * groups, parts))
+            .num_warps(config.num_warps as u32)
+            .num_stages(config.num_stages as u32)
+            .stream(cx.stream())
+            .launch(cx.device())?;
+    }
+    let (partial, room) = (TensorView::new(partial.as_view(), [parts, len])?, pieces.len());
+    sum_as(cx, partial, 0, dfilters.reshape([1, len])?, TensorViewMut::new(pieces, [room])?)
 }
 
 #[cfg(test)]

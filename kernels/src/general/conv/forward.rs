@@ -4,7 +4,7 @@
 use super::{Convolution, check_sizes};
 use crate::config::config;
 use crate::general::number::Real;
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -120,7 +120,28 @@ pub fn conv2d<'a, 'b, 'c, T: Real>(
     convolution: Convolution,
 ) -> Result<Tensor<T, 4>> {
     let (x, filters) = (x.into(), filters.into());
+    let mut out = Tensor::empty(cx.device(), convolution.result(x.shape(), filters.shape())?)?;
+    conv2d_into(cx, x, filters, bias, convolution, &mut out)?;
+    Ok(out)
+}
+
+/// [`conv2d`], into a tensor of the result's shape, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`conv2d`], and if `out` has another shape or gaps.
+pub fn conv2d_into<'a, 'b, 'c, 'd, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    filters: impl Into<TensorView<'b, T, 4>>,
+    bias: Option<TensorView<'c, T, 1>>,
+    convolution: Convolution,
+    out: impl Into<TensorViewMut<'d, T, 4>>,
+) -> Result<()> {
+    let (x, filters, out) = (x.into(), filters.into(), out.into());
     let shape @ [n, p, q, o] = convolution.result(x.shape(), filters.shape())?;
+    check::shape("out", out.shape(), shape)?;
+    check::packed("out", &out.as_view())?;
     let ([_, h, w, c], [_, kh, kw, per_group]) = (x.shape(), filters.shape());
     check::packed("x", &x)?;
     check::packed("filters", &filters)?;
@@ -130,9 +151,8 @@ pub fn conv2d<'a, 'b, 'c, T: Real>(
     }
     check_sizes("x", x.shape())?;
     check_sizes("out", shape)?;
-    let mut out = Tensor::empty(cx.device(), shape)?;
     if out.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let (pixels, outs) = (n * p * q, o / convolution.groups);
     let choose = || ConvConfig::choose(outs, per_group, size_of::<T>());
@@ -143,7 +163,7 @@ pub fn conv2d<'a, 'b, 'c, T: Real>(
             x.elements(),
             filters.elements(),
             MaybeView::from(bias.map(|bias| bias.elements())),
-            out.buffer_mut(),
+            out.elements(),
             pixels as i32,
             h as i32,
             w as i32,
@@ -166,8 +186,7 @@ pub fn conv2d<'a, 'b, 'c, T: Real>(
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }
 
 /// [`conv2d`] along one dimension: `x` is `[n, l, c]`, `filters` is `[o, k, c / groups]`, the result `[n, q, o]`. Of the

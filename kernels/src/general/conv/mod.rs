@@ -3,8 +3,11 @@
 mod backward;
 mod forward;
 
-pub use backward::{ConvWeightConfig, conv2d_backward_input, conv2d_backward_weight};
-pub use forward::{ConvConfig, conv1d, conv2d};
+pub use backward::{
+    ConvWeightConfig, conv2d_backward_input, conv2d_backward_input_into, conv2d_backward_weight,
+    conv2d_backward_weight_into, conv2d_backward_weight_workspace,
+};
+pub use forward::{ConvConfig, conv1d, conv2d, conv2d_into};
 
 use crate::check;
 use tilewright::Result;

@@ -9,7 +9,7 @@ mod quantise;
 pub use launch::{Fp8BlocksConfig, matmul_blocks, matmul_blocks_into};
 pub use quantise::{
     BLOCK, LARGEST, quantise_blocks, quantise_blocks_into, quantise_rows, quantise_rows_into, quantise_squares,
-    quantise_squares_into, quantise_tensor, quantise_tensor_into,
+    quantise_squares_into, quantise_tensor, quantise_tensor_into, quantise_tensor_into_with,
 };
 
 use super::Matmul;

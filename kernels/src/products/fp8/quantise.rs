@@ -4,6 +4,8 @@
 //! out as that; each number is divided by it and rounded. What a product multiplies by later is the scale.
 
 use crate::arguments::packed;
+use crate::general::sum_into;
+use crate::workspace::Memory;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -284,7 +286,7 @@ pub fn quantise_tensor<'a, T: Float>(
     Ok((out, scale))
 }
 
-/// [`quantise_tensor`], into tensors of the shapes of its results, without gaps.
+/// [`quantise_tensor`], into tensors of the shapes of its results, without gaps. Allocates one f32, for the largest magnitude.
 ///
 /// # Errors
 ///
@@ -295,22 +297,60 @@ pub fn quantise_tensor_into<'a, 'b, T: Float>(
     out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
     scale: impl Into<TensorViewMut<'b, f32, 1>>,
 ) -> Result<()> {
-    let (x, out, scale) = (x.into(), out.into(), scale.into());
+    by_one(cx, x.into(), out.into(), scale.into(), None)
+}
+
+/// [`quantise_tensor_into`], with a workspace of one f32 or more, without gaps, for the largest magnitude; what it holds does
+/// not matter. Nothing is allocated: one more launch sets it to zero.
+///
+/// # Errors
+///
+/// As [`quantise_tensor_into`], and [`Error::InvalidTensor`] if the workspace has gaps or no elements.
+pub fn quantise_tensor_into_with<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    out: impl Into<TensorViewMut<'b, F8E4M3, 2>>,
+    scale: impl Into<TensorViewMut<'b, f32, 1>>,
+    workspace: impl Into<TensorViewMut<'b, f32, 1>>,
+) -> Result<()> {
+    by_one(cx, x.into(), out.into(), scale.into(), Some(workspace.into()))
+}
+
+/// A zero, for the largest magnitude. Filling memory is no work of a stream that is captured, and a launch is: the sum of
+/// nothing.
+fn zero<'a>(
+    cx: &Context,
+    scale: &TensorViewMut<'_, f32, 1>,
+    workspace: Option<TensorViewMut<'a, f32, 1>>,
+) -> Result<Memory<'a, f32>> {
+    let Some(workspace) = workspace else { return Ok(Memory::Own(cx.device().zeros(1)?)) };
+    let mut zero = Memory::of(cx, "workspace", Some(workspace), 1)?;
+    sum_into(cx, scale.as_view().narrow(0, 0..0)?, 0, TensorViewMut::new(zero.view_mut(), [1])?)?;
+    Ok(zero)
+}
+
+fn by_one<T: Float>(
+    cx: &Context,
+    x: TensorView<'_, T, 2>,
+    out: TensorViewMut<'_, F8E4M3, 2>,
+    scale: TensorViewMut<'_, f32, 1>,
+    workspace: Option<TensorViewMut<'_, f32, 1>>,
+) -> Result<()> {
     let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
     let stride = x.rows("x")?.stride as i64;
     without_gaps(&x, &out, &scale, [1])?;
     if x.is_empty() {
         return scale.elements().fill(f32::MIN_POSITIVE);
     }
-    let mut largest = cx.device().zeros(1)?;
+    let mut largest = zero(cx, &scale, workspace)?;
     let grid = x.shape()[0].div_ceil(ROWS) * x.shape()[1].div_ceil(BLOCK);
-    largest_magnitude::<_, ROWS, BLOCK>(x.elements(), &mut largest, rows, columns, stride)
+    largest_magnitude::<_, ROWS, BLOCK>(x.elements(), largest.view_mut(), rows, columns, stride)
         .grid(grid)
         .num_warps(4)
         .stream(cx.stream())
         .launch(cx.device())?;
     let (x, out, scale) = (x.elements(), out.elements(), scale.elements());
-    quantise_by_one::<_, ROWS, BLOCK>(x, &largest, out, scale, rows, columns, stride)
+    quantise_by_one::<_, ROWS, BLOCK>(x, largest.view(), out, scale, rows, columns, stride)
         .grid(grid)
         .num_warps(4)
         .stream(cx.stream())

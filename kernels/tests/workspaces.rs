@@ -1,0 +1,256 @@
+//! Functions of rows, attention and products in workspaces that are given; those of `general` are tested beside it.
+
+use crate::common::{Random, Real, check_workspace, message, on_every_device};
+use std::fmt::Debug;
+use tilewright::prelude::*;
+use tilewright_kernels::attention::{self, Attention, Fp8Scales};
+use tilewright_kernels::products::fp8;
+use tilewright_kernels::rows::{
+    self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
+    NormGradients, Reduction,
+};
+use tilewright_kernels::sequence::{self, SelectiveScan};
+use tilewright_kernels::{Context, Tensor};
+
+/// All elements, with every digit that tells them apart.
+fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Error> {
+    Ok(format!("{:?}", x.to_vec()?))
+}
+
+fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
+    let of = |x: &Option<Tensor<T, 1>>| x.as_ref().map(|x| x.to_vec()).transpose();
+    Ok(format!("{:?} {:?} {:?}", x.dx.to_vec()?, of(&x.dweight)?, of(&x.dbias)?))
+}
+
+/// Group norm and its gradients, with sums in `P`.
+fn check_groups<T: Real, P: Float>(cx: &Context, shape: [usize; 3], groups: usize, nan: P) -> Result<(), Error> {
+    let mut random = Random::new(70);
+    let ((x, _), (dy, _)) = (&random.tensor::<T, 3>(cx, shape), &random.tensor::<T, 3>(cx, shape));
+    let (weight, _) = &random.tensor::<T, 1>(cx, [shape[1]]);
+    let (room, norm) = (rows::group_norm_workspace(cx, x, groups)?, Norm::default().weight(weight));
+    let want = (rows::group_norm(cx, x, groups, &norm)?, read);
+    let nothing = || Tensor::zeros(cx.device(), shape);
+    check_workspace(cx, ("workspace", room, nan), want, nothing, |cx, workspace, out| {
+        rows::group_norm_into_with(cx, x, groups, &norm, out, workspace)
+    })?;
+    let room = rows::group_norm_backward_workspace(cx, x, groups)?;
+    for norm in [Norm::default(), norm, norm.bias(weight), Norm::default().bias(weight)] {
+        let want = rows::group_norm_backward(cx, x, dy, groups, &norm)?;
+        let vector = |has: bool| has.then(|| Tensor::zeros(cx.device(), [shape[1]])).transpose();
+        let given = (want.dweight.is_some(), want.dbias.is_some());
+        let nothing = || {
+            let dx = Tensor::zeros(cx.device(), shape)?;
+            Ok(NormGradients { dx, dweight: vector(given.0)?, dbias: vector(given.1)? })
+        };
+        let want = (want, read_gradients::<T>);
+        check_workspace(cx, ("workspace", room, nan), want, nothing, |cx, workspace, out| {
+            let gradients = GroupNormGradientsMut {
+                dx: out.dx.view_mut(),
+                dweight: out.dweight.as_mut().map(|out| out.view_mut()),
+                dbias: out.dbias.as_mut().map(|out| out.view_mut()),
+                workspace,
+            };
+            rows::group_norm_backward_into(cx, x, dy, groups, &norm, gradients)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn group_norms_within_a_workspace() {
+    on_every_device(|cx| {
+        check_groups::<f32, _>(cx, [2, 6, 35], 3, f32::NAN)?;
+        let cx = &cx.clone().with_config(GroupNormConfig { channels: 2, block: 16, num_warps: 1 });
+        assert_eq!(rows::group_norm_workspace(cx, &Tensor::<f32, 3>::zeros(cx.device(), [2, 6, 35])?, 2)?, 8);
+        check_groups::<bf16, _>(cx, [3, 6, 35], 2, f32::NAN)?;
+        check_groups::<f64, _>(cx, [2, 5, 33], 1, f64::NAN)?;
+        // Gradients of weights are sums over nothing.
+        check_groups::<f32, _>(cx, [0, 6, 35], 2, f32::NAN)?;
+        check_groups::<f32, _>(cx, [2, 6, 0], 2, f32::NAN)
+    });
+}
+
+/// The loss, the gradients of `x` and of the weight, and the room for logits.
+struct Linear {
+    loss: Tensor<f32, 1>,
+    dx: Tensor<f16, 2>,
+    dweight: Tensor<f32, 2>,
+    logits: Tensor<f16, 2>,
+}
+
+impl Linear {
+    fn new(cx: &Context, [count, hidden, classes]: [usize; 3], losses: usize) -> Result<Linear, Error> {
+        Ok(Linear {
+            loss: Tensor::zeros(cx.device(), [losses])?,
+            dx: Tensor::zeros(cx.device(), [count, hidden])?,
+            dweight: Tensor::zeros(cx.device(), [classes, hidden])?,
+            logits: Tensor::zeros(cx.device(), [4, classes])?,
+        })
+    }
+
+    fn views(&mut self) -> LinearCrossEntropyMut<'_, f16, f32> {
+        LinearCrossEntropyMut {
+            loss: self.loss.view_mut(),
+            gradients: Some((self.dx.view_mut(), self.dweight.view_mut())),
+            logits: self.logits.view_mut(),
+        }
+    }
+
+    fn read(&self) -> Result<[String; 3], Error> {
+        Ok([read(&self.loss)?, read(&self.dx)?, read(&self.dweight)?])
+    }
+}
+
+#[test]
+fn linear_cross_entropy_within_a_workspace() {
+    on_every_device(|cx| {
+        let (sizes @ [count, hidden, classes], mut random) = ([11, 20, 37], Random::new(71));
+        let (x, _) = &random.tensor::<f16, 2>(cx, [count, hidden]);
+        let (weight, _) = &random.tensor::<f16, 2>(cx, [classes, hidden]);
+        let targets = &Tensor::upload(cx.device(), &[3, 1, -100, 36, 0, 9, -100, 2, 2, 8, 7], [count])?;
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let options = CrossEntropy::default().reduction(reduction);
+            let mut want = Linear::new(cx, sizes, reduction.len(count))?;
+            rows::linear_cross_entropy_into(cx, x, weight, targets, options, want.views())?;
+            let mut losses = Tensor::upload(cx.device(), &[f32::NAN; 11], [count])?;
+            let mut scale = Tensor::upload(cx.device(), &[f32::NAN], [1])?;
+            let mut out = Linear::new(cx, sizes, reduction.len(count))?;
+
+            let short = losses.view_mut().narrow(0, 0..10)?;
+            let workspace = CrossEntropyWorkspace { losses: short, scale: scale.view_mut() };
+            let refused = rows::linear_cross_entropy_into_with(cx, x, weight, targets, options, out.views(), workspace);
+            assert_eq!(message(refused), "`losses` has the shape [10]; the other arguments ask for [11]");
+
+            let stream = cx.device().new_stream()?;
+            let graph = stream.capture(|stream| {
+                let cx = cx.clone().with_stream(stream);
+                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                rows::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out.views(), workspace)
+            })?;
+            graph.replay()?;
+            assert_eq!(out.read()?, want.read()?, "{reduction:?}");
+            assert_eq!(scale.to_vec()?[0].is_nan(), reduction != Reduction::Mean);
+        }
+        Ok(())
+    });
+}
+
+/// Losses are written where there are no classes, too: all are of rows that do not count.
+#[test]
+fn linear_cross_entropy_without_classes() {
+    on_every_device(|cx| {
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [2, 3])?;
+        let weight = Tensor::<f32, 2>::zeros(cx.device(), [0, 3])?;
+        let targets = Tensor::upload(cx.device(), &[-100, -100], [2])?;
+        let options = CrossEntropy::default().reduction(Reduction::Sum);
+        let got = rows::linear_cross_entropy(cx, &x, &weight, &targets, options)?;
+        assert_eq!((got.loss.to_vec()?, got.dx.to_vec()?), (vec![0.0], vec![0.0; 6]));
+        Ok(())
+    });
+}
+
+#[test]
+fn attention_of_bytes_within_a_workspace() {
+    on_every_device(|cx| {
+        let mut random = Random::new(72);
+        let [q, k, v] =
+            &[[1, 4, 20, 32], [1, 2, 45, 32], [1, 2, 45, 16]].map(|shape| random.tensor::<F8E4M3, 4>(cx, shape).0);
+        let (scales, options) = (Fp8Scales::default(), &Attention::default().causal());
+        let room = attention::forward_fp8_workspace(v);
+        assert_eq!(room, 2 * 16 * 48);
+        let want = attention::forward_fp8::<f16>(cx, q, k, v, scales, options)?;
+        let nothing = || Ok((Tensor::zeros(cx.device(), [1, 4, 20, 16])?, Tensor::zeros(cx.device(), [1, 4, 20])?));
+        let both = |x: &(Tensor<f16, 4>, Tensor<f32, 3>)| Ok(read(&x.0)? + &read(&x.1)?);
+        let nan = F8E4M3::from_f32(f32::NAN);
+        check_workspace(cx, ("workspace", room, nan), (want, both), nothing, |cx, workspace, (out, lse)| {
+            attention::forward_fp8_into_with(cx, q, k, v, scales, options, out, lse, workspace)
+        })
+    });
+}
+
+#[test]
+fn one_scale_of_bytes_within_a_workspace() {
+    on_every_device(|cx| {
+        let (x, _) = &Random::new(73).tensor::<bf16, 2>(cx, [50, 140]);
+        let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [1])?));
+        let both = |x: &(Tensor<F8E4M3, 2>, Tensor<f32, 1>)| Ok(read(&x.0)? + &read(&x.1)?);
+        for garbage in [f32::NAN, f32::INFINITY] {
+            let want = (fp8::quantise_tensor(cx, x)?, both);
+            check_workspace(cx, ("workspace", 1, garbage), want, nothing, |cx, workspace, (out, scale)| {
+                fp8::quantise_tensor_into_with(cx, x, out, scale, workspace)
+            })?;
+        }
+        Ok(())
+    });
+}
+
+/// Checks that a capture takes `run`, which writes the results `want`.
+fn check_results<T: Real, const R: usize>(
+    cx: &Context,
+    want: (Tensor<T, R>, Tensor<f32, R>),
+    last: Tensor<f32, R>,
+    run: impl Fn(&Context, &mut Tensor<T, R>, &mut Tensor<f32, R>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut y, mut last) = (Tensor::zeros(cx.device(), want.0.shape())?, last);
+    let stream = cx.device().new_stream()?;
+    let graph = stream.capture(|stream| run(&cx.clone().with_stream(stream), &mut y, &mut last))?;
+    graph.replay()?;
+    assert_eq!((read(&y)?, read(&last)?), (read(&want.0)?, read(&want.1)?));
+    Ok(())
+}
+
+#[test]
+fn sequences_into_tensors() {
+    on_every_device(|cx| {
+        let mut random = Random::new(74);
+        // Without steps the last state is the first one, or zero.
+        for len in [70, 0] {
+            let [q, k, v] = &[16, 16, 20].map(|size| random.tensor::<bf16, 4>(cx, [2, len, 3, size]).0);
+            let filled = |shape: [usize; 4]| {
+                Tensor::upload(cx.device(), &vec![f32::NAN; shape.iter().product::<usize>()], shape)
+            };
+            let negative = |len: usize| (0..len).map(|at| -0.1 * (at % 7) as f32).collect::<Vec<_>>();
+            let gate = &Tensor::upload(cx.device(), &negative(2 * len * 48), [2, len, 3, 16])?;
+            let rate = &Tensor::upload(cx.device(), &negative(2 * len * 3), [2, len, 3])?;
+            let beta = &Tensor::upload(cx.device(), &vec![0.05f32; 2 * len * 3], [2, len, 3])?;
+            let want = sequence::gated_linear_attention(cx, q, k, v, gate, 0.25, None)?;
+            check_results(cx, want, filled([2, 3, 16, 20])?, |cx, y, last| {
+                sequence::gated_linear_attention_into(cx, q, k, v, gate, 0.25, None, y, last)
+            })?;
+            let want = sequence::gated_delta_rule(cx, q, k, v, rate, beta, 0.25, None)?;
+            check_results(cx, want, filled([2, 3, 16, 20])?, |cx, y, last| {
+                sequence::gated_delta_rule_into(cx, q, k, v, rate, beta, 0.25, None, y, last)
+            })?;
+            let [u, delta, b, c] = &[5, 5, 8, 8].map(|size| random.tensor::<bf16, 3>(cx, [2, size, len]).0);
+            let a = &Tensor::upload(cx.device(), &negative(40), [5, 8])?;
+            let options = SelectiveScan::default().softplus();
+            let want = sequence::selective_scan(cx, u, delta, a, b, c, options)?;
+            let last = Tensor::upload(cx.device(), &[f32::NAN; 80], [2, 5, 8])?;
+            check_results(cx, want, last, |cx, y, last| {
+                sequence::selective_scan_into(cx, u, delta, a, b, c, options, y, last)
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn state_space_duality_within_a_workspace() {
+    on_every_device(|cx| {
+        let mut random = Random::new(75);
+        for (len, room) in [(150, 2 * 3 * 4 * 41), (0, 0)] {
+            let (x, _) = &random.tensor::<bf16, 4>(cx, [2, len, 4, 8]);
+            let [b, c] = &[(); 2].map(|()| random.tensor::<bf16, 4>(cx, [2, len, 2, 5]).0);
+            let dt = &Tensor::upload(cx.device(), &vec![0.1f32; 8 * len], [2, len, 4])?;
+            let a = &Tensor::upload(cx.device(), &[-0.5f32, -1.0, -0.1, 0.0], [4])?;
+            assert_eq!(sequence::ssd_workspace(x.shape(), 5), room);
+            let want = sequence::ssd(cx, x, dt, a, b, c, None, None)?;
+            let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [2, 4, 5, 8])?));
+            let both = |x: &(Tensor<bf16, 4>, Tensor<f32, 4>)| Ok(read(&x.0)? + &read(&x.1)?);
+            check_workspace(cx, ("workspace", room, f32::NAN), (want, both), nothing, |cx, workspace, (y, last)| {
+                sequence::ssd_into(cx, x, dt, a, b, c, None, None, workspace, y, last)
+            })?;
+        }
+        Ok(())
+    });
+}
