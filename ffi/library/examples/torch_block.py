@@ -63,6 +63,9 @@ class Eager:
         cos, sin = cos[:, None], sin[:, None]
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
+    def norm_and_residual(self, x, weight):
+        return self.rms_norm(x, weight), x
+
     def attention(self, x, weight, cos, sin):
         q, k, v = self.linear(x, weight).unflatten(-1, (3, -1, 2 * cos.shape[-1])).unbind(2)
         q, k, v = (x.transpose(1, 2) for x in (self.rotary(q, cos, sin), self.rotary(k, cos, sin), v))
@@ -84,13 +87,15 @@ class Ours:
 
     linear = staticmethod(F.linear)
     embedding = staticmethod(ops.embedding)
-    rms_norm = staticmethod(ops.rms_norm)
     add_rms_norm = staticmethod(ops.add_rms_norm)
     swiglu = staticmethod(ops.swiglu_halves)
 
     @staticmethod
     def linear_backward(d_y, x, weight):
         return d_y @ weight, d_y.flatten(0, -2).t() @ x.flatten(0, -2)
+
+    def norm_and_residual(self, x, weight):
+        return NormAndResidual.apply(x, weight)
 
     def attention(self, x, weight, cos, sin):
         return RotaryAttention.apply(x, weight, cos, sin, self)
@@ -136,6 +141,20 @@ class LinearCrossEntropy(torch.autograd.Function):
         ops.scale_in_place(d_x, d_loss)
         ops.scale_in_place(d_weight, d_loss)
         return d_x, d_weight, None
+
+
+class NormAndResidual(torch.autograd.Function):
+    """The RMS norm of `x`, and `x` for the residual. The gradient of the norm adds that of the residual, where autograd would have a
+    kernel for it."""
+
+    @staticmethod
+    def forward(context, x, weight):
+        context.save_for_backward(x, weight)
+        return ops.rms_norm(x, weight, eps=1e-5), x.view_as(x)
+
+    @staticmethod
+    def backward(context, d_y, d_x):
+        return ops.add_rms_norm_backward(d_y, d_x, *context.saved_tensors, eps=1e-5)
 
 
 class RotaryAttention(torch.autograd.Function):
@@ -203,7 +222,8 @@ class Block(torch.nn.Module):
     def forward(self, tokens, targets):
         kernels = self.kernels
         x = kernels.embedding(self.embedding, tokens)
-        h = kernels.attention(kernels.rms_norm(x, self.first), self.qkv, self.cos, self.sin)
+        h, x = kernels.norm_and_residual(x, self.first)
+        h = kernels.attention(h, self.qkv, self.cos, self.sin)
         h = kernels.linear(h.flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
         h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)
