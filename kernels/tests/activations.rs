@@ -199,6 +199,30 @@ fn rotated(
     out
 }
 
+/// In place, alone and as some of the heads of each token, it is what it is apart.
+fn check_rotary_in_place<T: Real>(
+    cx: &Context,
+    x: &Tensor<T, 4>,
+    [cos, sin]: [&Tensor<f32, 2>; 2],
+    options: &Rotary<'_>,
+    apart: &Tensor<T, 4>,
+) -> Result<(), Error> {
+    let mut alone = Tensor::upload(cx.device(), &x.to_vec()?, x.shape())?;
+    rows::rotary_in_place(cx, &mut alone, cos, sin, options)?;
+    assert_eq!(reals(&alone.to_vec()?), reals(&apart.to_vec()?));
+    let [batch, tokens, heads, dim] = x.shape();
+    let token = heads * dim;
+    let around: Vec<T> = x.to_vec()?.chunks(token).flat_map(|token| token.repeat(3)).collect();
+    let mut part = Tensor::upload(cx.device(), &around, [batch, tokens, 3 * heads, dim])?;
+    rows::rotary_in_place(cx, part.view_mut().narrow(2, heads..2 * heads)?, cos, sin, options)?;
+    let (got, before, expected) = (reals(&part.to_vec()?), reals(&around), reals(&apart.to_vec()?));
+    for (at, (got, before)) in got.chunks(token).zip(before.chunks(token)).enumerate() {
+        let rotated = &expected[at / 3 * token..][..token];
+        assert_eq!(got, if at % 3 == 1 { rotated } else { before }, "part {at}");
+    }
+    Ok(())
+}
+
 fn check_rotary<T: Real>(cx: &Context, [batch, tokens, heads, dim]: [usize; 4]) -> Result<(), Error> {
     let mut random = Random::new(dim as u64);
     let (x, x_reals) = random.tensor::<T, 4>(cx, [batch, tokens, heads, dim]);
@@ -221,13 +245,13 @@ fn check_rotary<T: Real>(cx: &Context, [batch, tokens, heads, dim]: [usize; 4]) 
             let y = rows::rotary(cx, &x, &cos, &sin, &options)?;
             // Two products and a sum of elements below 6.
             assert_close("rotary", &y.to_vec()?, &want, |_, _| T::STEP * 2.0 * 12.0);
-            let mut in_place = Tensor::upload(cx.device(), &x.to_vec()?, x.shape())?;
-            rows::rotary_in_place(cx, &mut in_place, &cos, &sin, &options)?;
-            assert_eq!(reals(&in_place.to_vec()?), reals(&y.to_vec()?));
             let back = |token: usize, i: usize| (angle(token, i).0, -angle(token, i).1);
             let want = rotated(&x_reals, [batch * tokens, heads, dim], pairs, back);
             let dx = rows::rotary(cx, &x, &cos, &sin, &options.backward())?;
             assert_close("backward", &dx.to_vec()?, &want, |_, _| T::STEP * 2.0 * 12.0);
+            for (options, apart) in [(options, y), (options.backward(), dx)] {
+                check_rotary_in_place(cx, &x, [&cos, &sin], &options, &apart)?;
+            }
         }
     }
     Ok(())

@@ -63,8 +63,11 @@ class Eager:
         cos, sin = cos[:, None], sin[:, None]
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
-    def attention(self, qkv, cos, sin):
-        q, k, v = qkv.unbind(2)
+    def norm_and_residual(self, x, weight):
+        return self.rms_norm(x, weight), x
+
+    def attention(self, x, weight, cos, sin):
+        q, k, v = self.linear(x, weight).unflatten(-1, (3, -1, 2 * cos.shape[-1])).unbind(2)
         q, k, v = (x.transpose(1, 2) for x in (self.rotary(q, cos, sin), self.rotary(k, cos, sin), v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
@@ -84,12 +87,18 @@ class Ours:
 
     linear = staticmethod(F.linear)
     embedding = staticmethod(ops.embedding)
-    rms_norm = staticmethod(ops.rms_norm)
     add_rms_norm = staticmethod(ops.add_rms_norm)
     swiglu = staticmethod(ops.swiglu_halves)
 
-    def attention(self, qkv, cos, sin):
-        return RotaryAttention.apply(qkv, cos, sin)
+    @staticmethod
+    def linear_backward(d_y, x, weight):
+        return d_y @ weight, d_y.flatten(0, -2).t() @ x.flatten(0, -2)
+
+    def norm_and_residual(self, x, weight):
+        return NormAndResidual.apply(x, weight)
+
+    def attention(self, x, weight, cos, sin):
+        return RotaryAttention.apply(x, weight, cos, sin, self)
 
     def loss(self, x, weight, targets):
         return LinearCrossEntropy.apply(x, weight, targets)
@@ -102,6 +111,11 @@ class OursWithProducts(Ours):
     """Products of this library too."""
 
     linear = staticmethod(ops.linear)
+
+    @staticmethod
+    def linear_backward(d_y, x, weight):
+        d_x, d_weight, _ = ops.linear_backward(d_y, x, weight, None)
+        return d_x, d_weight
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -129,31 +143,46 @@ class LinearCrossEntropy(torch.autograd.Function):
         return d_x, d_weight, None
 
 
+class NormAndResidual(torch.autograd.Function):
+    """The RMS norm of `x`, and `x` for the residual. The gradient of the norm adds that of the residual, where autograd would have a
+    kernel for it."""
+
+    @staticmethod
+    def forward(context, x, weight):
+        context.save_for_backward(x, weight)
+        return ops.rms_norm(x, weight, eps=1e-5), x.view_as(x)
+
+    @staticmethod
+    def backward(context, d_y, d_x):
+        return ops.add_rms_norm_backward(d_y, d_x, *context.saved_tensors, eps=1e-5)
+
+
 class RotaryAttention(torch.autograd.Function):
-    """Rotary embedding and causal attention of `[batch, tokens, 3, heads, dim]`, queries, keys and values beside each other. Their
-    gradients are written beside each other too, where autograd would put them together by a copy. Queries and keys are rotated
-    again for the gradients, which takes less time than their memory is worth."""
+    """The product `x @ weight^T` of queries, keys and values, which lie beside each other as `[batch, tokens, 3, heads, dim]`, rotary
+    embedding and causal attention. The gradient of the product does not need it, so queries and keys are rotated in place, and the
+    backward pass finds them rotated. Gradients are written beside each other too, and are rotated back in place."""
 
     @staticmethod
-    def rotated(qkv, cos, sin):
-        return ops.rotary(qkv[:, :, :2].flatten(2, 3), cos, sin).chunk(2, 2)
+    def rotate(qkv, cos, sin, backward):
+        ops.rotary_in_place(qkv[:, :, :2].flatten(2, 3), cos, sin, backward=backward)
 
     @staticmethod
-    def forward(context, qkv, cos, sin):
-        q, k = RotaryAttention.rotated(qkv, cos, sin)
-        y, lse = ops.flash_attention(q, k, qkv[:, :, 2], causal=True)
-        context.save_for_backward(qkv, cos, sin, y, lse)
+    def forward(context, x, weight, cos, sin, kernels):
+        qkv = kernels.linear(x, weight).unflatten(-1, (3, -1, 2 * cos.shape[-1]))
+        RotaryAttention.rotate(qkv, cos, sin, backward=False)
+        y, lse = ops.flash_attention(*qkv.unbind(2), causal=True)
+        context.save_for_backward(x, weight, cos, sin, qkv, y, lse)
+        context.kernels = kernels
         return y
 
     @staticmethod
     def backward(context, d_y):
-        qkv, cos, sin, y, lse = context.saved_tensors
-        q, k = RotaryAttention.rotated(qkv, cos, sin)
-        d_q, d_k, d_qkv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(qkv)
-        ops.flash_attention_backward(d_y, q, k, qkv[:, :, 2], y, lse, causal=True, out=(d_q, d_k, d_qkv[:, :, 2]))
-        for at, d_rotated in enumerate((d_q, d_k)):
-            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_qkv[:, :, at])
-        return d_qkv, None, None
+        x, weight, cos, sin, qkv, y, lse = context.saved_tensors
+        d_qkv = torch.empty_like(qkv)
+        ops.flash_attention_backward(d_y, *qkv.unbind(2), y, lse, causal=True, out=d_qkv.unbind(2))
+        RotaryAttention.rotate(d_qkv, cos, sin, backward=True)
+        d_x, d_weight = context.kernels.linear_backward(d_qkv.flatten(2), x, weight)
+        return d_x, d_weight, None, None, None
 
 
 class AdamW(torch.optim.Optimizer):
@@ -177,7 +206,7 @@ class AdamW(torch.optim.Optimizer):
 class Block(torch.nn.Module):
     def __init__(self, size, kernels):
         super().__init__()
-        self.size, self.kernels = size, kernels
+        self.kernels = kernels
         made = lambda *shape: torch.nn.Parameter(torch.randn(shape) * shape[-1] ** -0.5)
         self.embedding = torch.nn.Parameter(torch.randn(size.vocabulary, size.width))
         self.first, self.second = (torch.nn.Parameter(torch.ones(size.width)) for _ in range(2))
@@ -193,8 +222,8 @@ class Block(torch.nn.Module):
     def forward(self, tokens, targets):
         kernels = self.kernels
         x = kernels.embedding(self.embedding, tokens)
-        h = kernels.linear(kernels.rms_norm(x, self.first), self.qkv)
-        h = kernels.attention(h.unflatten(-1, (3, self.size.heads, -1)), self.cos, self.sin)
+        h, x = kernels.norm_and_residual(x, self.first)
+        h = kernels.attention(h, self.qkv, self.cos, self.sin)
         h = kernels.linear(h.flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
         h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`softmax`], [`log_softmax`] | along the last dimension |
 //! | [`layer_norm`], [`rms_norm`], [`add_rms_norm`] | of rows, with weights and biases; of a sum |
-//! | [`rotary`] | rotary position embedding |
+//! | [`rotary`], [`rotary_in_place`] | rotary position embedding |
 //! | [`swiglu`], [`swiglu_halves`], [`geglu`] | gated activations |
 //! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
 //! | [`flash_attention`] | softmax attention |
@@ -39,7 +39,7 @@ pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_back
 pub use optimizers::adamw_step;
 pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
 pub use products::{linear, linear_activation, linear_backward};
-pub use rotation::{rotary, rotary_backward};
+pub use rotation::{rotary, rotary_backward, rotary_in_place};
 pub use tables::{embedding, embedding_backward};
 
 tilewright_ffi::export!(
@@ -55,6 +55,7 @@ tilewright_ffi::export!(
     add_rms_norm_backward,
     rotary,
     rotary_backward,
+    rotary_in_place,
     swiglu,
     swiglu_backward,
     swiglu_halves,

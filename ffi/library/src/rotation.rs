@@ -34,6 +34,38 @@ pub fn rotary_backward(
     rotate(d_y, [cos, sin], positions, d_x, interleaved, true)
 }
 
+/// [`rotary`] of `x` itself, which needs no memory beside it: with `backward` by the negative angles, the rotation back.
+#[op]
+pub fn rotary_in_place(
+    x: TensorMut<'_>,
+    cos: TensorRef<'_>,
+    sin: TensorRef<'_>,
+    positions: Option<TensorRef<'_>>,
+    #[default(false)] interleaved: bool,
+    #[default(false)] backward: bool,
+) -> Result<()> {
+    let (cx, options) = (context(&cos), options(positions, interleaved, backward)?);
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let x: TensorViewMut<'_, T, 4> = x.view_mut()?;
+        if cos.dtype() == T::ELEMENT {
+            library::rotary_in_place(&cx, x, cos.view::<T, 2>()?, sin.view::<T, 2>()?, &options)?;
+        } else {
+            library::rotary_in_place(&cx, x, cos.view::<f32, 2>()?, sin.view::<f32, 2>()?, &options)?;
+        }
+        Ok(())
+    })
+}
+
+fn options(positions: Option<TensorRef<'_>>, interleaved: bool, backward: bool) -> Result<Rotary<'_>> {
+    let options = Rotary::default();
+    let options = if interleaved { options.interleaved() } else { options };
+    let options = if backward { options.backward() } else { options };
+    Ok(match positions {
+        Some(positions) => options.positions(positions.view::<i32, 2>()?),
+        None => options,
+    })
+}
+
 fn rotate(
     x: TensorRef<'_>,
     [cos, sin]: [TensorRef<'_>; 2],
@@ -42,13 +74,7 @@ fn rotate(
     interleaved: bool,
     backward: bool,
 ) -> Result<()> {
-    let options = Rotary::default();
-    let options = if interleaved { options.interleaved() } else { options };
-    let options = if backward { options.backward() } else { options };
-    let options = match positions {
-        Some(positions) => options.positions(positions.view::<i32, 2>()?),
-        None => options,
-    };
+    let options = options(positions, interleaved, backward)?;
     let cx = context(&x);
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         let (from, to): (TensorView<'_, T, 4>, TensorViewMut<'_, T, 4>) = (x.view()?, y.view_mut()?);

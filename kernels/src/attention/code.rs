@@ -2,13 +2,13 @@
 
 use super::backward::BackwardConfig;
 use super::backward::fused::kernels::AttentionFusedBackwardConsts;
-use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use super::backward::kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::fp8::{AttentionFp8Consts, parts};
 use super::mla::{AttentionMlaAssumed, AttentionMlaConsts};
 use super::serving::kernels::AttentionCachedConsts;
 use super::serving::{DecodeConfig, LANES, order_of_lanes};
-use crate::code::Code;
+use crate::code::{Code, H100, check_launch};
 use tilewright::launch::AssumedScalar::One;
 use tilewright::launch::{CompiledKernel, Target};
 use tilewright::prelude::*;
@@ -87,6 +87,47 @@ fn backward_is_fed_and_spills_nothing() {
             assert!(code.loops.iter().all(|trip| trip.local == 0), "backward spills in loops: {:?}", code.loops);
             code.assert_fed("backward");
         }
+    }
+}
+
+/// What is read before the kernels of gradients run: in accesses of 16 bytes, also where zeros of f32 are written beside it.
+#[test]
+fn deltas_are_computed_in_wide_accesses() {
+    let (cpu, [queries, heads, d]) = (Device::cpu(), [64, 16, 128]);
+    let (out, lse) = (cpu.zeros::<bf16>(queries * heads * d).unwrap(), cpu.zeros::<f32>(queries * heads).unwrap());
+    let numbers = |len| cpu.zeros::<f32>(len).unwrap();
+    let (mut deltas, mut logs, mut sums) = (numbers(queries * heads), numbers(queries * heads), numbers(out.len()));
+    let (n, columns) = (queries as i32, d as i32);
+    let [head, row, all, numbers_of_head] = [d, heads * d, queries * heads * d, queries].map(|stride| stride as i64);
+    for sums in [None, Some(&mut sums)] {
+        let none = None::<&Buffer<f32>>;
+        let call = AttentionDeltasConsts { BM: 32, D: d, DV: d }
+            .call(
+                &out,
+                &out,
+                &lse,
+                none,
+                &mut deltas,
+                &mut logs,
+                sums,
+                n,
+                columns,
+                columns,
+                all,
+                head,
+                row,
+                all,
+                head,
+                row,
+                0,
+                numbers_of_head,
+                0,
+                0,
+            )
+            .grid((queries / 32, heads, 1))
+            .num_warps(4);
+        let narrow = [("lse", 4), ("deltas", 4), ("logs", 4)];
+        check_launch("deltas", call.compile(H100), 32, &narrow);
     }
 }
 

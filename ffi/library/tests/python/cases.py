@@ -83,6 +83,17 @@ def targets(randn, rows, classes):
 
 
 rows = lambda randn, size: (randn(*size),)
+def rotary_in_place(interleaved, backward):
+    """Heads beside as many that stay as they are, and what is expected."""
+
+    def ours(x, cos, sin):
+        given = torch.cat((x, x), 2)
+        ops.rotary_in_place(given[:, :, : x.shape[2]], cos, sin, None, interleaved, backward)
+        return given.chunk(2, 2)
+
+    return ours, lambda x, cos, sin: (rotary(x, cos, -sin if backward else sin, interleaved), x)
+
+
 weighted = lambda randn, size: (randn(*size), randn(size[-1]))
 with_bias = lambda randn, size: (randn(*size), randn(size[-1]), randn(size[-1]))
 pairs = lambda randn, size: (randn(*size), randn(*size))
@@ -142,6 +153,8 @@ CASES = [
         lambda x, c, s: rotary(x, c, s, True),
         rotated,
     ),
+    Case("rotary_in_place", *rotary_in_place(False, False), rotated),
+    Case("rotary_in_place of neighbours, backward", *rotary_in_place(True, True), rotated),
     Case("swiglu", ops.swiglu, lambda a, b: F.silu(a) * b, halves, raw.swiglu),
     Case(
         "swiglu_halves",
@@ -221,7 +234,7 @@ TAKE_STRINGS = {"geglu", "geglu by tanh", "linear_activation"}
 HAS_STRINGS = hasattr(raw, "geglu")
 if not HAS_STRINGS:
     CASES = [case for case in CASES if case.name not in TAKE_STRINGS]
-NO_GRADIENT = {"take", "linear_activation", "cross_entropy_in_place"}
+NO_GRADIENT = {"take", "linear_activation", "cross_entropy_in_place"} | {case.name for case in CASES if "rotary_in_place" in case.name}
 
 
 def tuple_of(results):

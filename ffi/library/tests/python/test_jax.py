@@ -128,6 +128,11 @@ def test_what_is_written_in_place_is_a_result():
     losses, gradient = ops.cross_entropy_in_place(logits, targets, ops.cross_entropy_scale(targets))
     close(losses.mean(), cross_entropy(logits, targets))
     close(gradient, jax.grad(cross_entropy)(logits, targets), 64)
+    x, angles = randn(2, 5, 3, 8), jnp.arange(20.0).reshape(5, 4)
+    cos, sin = jnp.cos(angles).astype(jnp.float32), jnp.sin(angles).astype(jnp.float32)
+    y = ops.rotary_in_place(x, cos, sin)
+    close(y, ops.rotary(x, cos, sin))
+    close(ops.rotary_in_place(y, cos, sin, backward=True), x)
 
 
 def test_indices_outside_are_errors_with_the_line():

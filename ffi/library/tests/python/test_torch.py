@@ -74,6 +74,7 @@ def test_opcheck_finds_nothing():
         (raw.add_rms_norm_backward, (x, x, x, weight, 1e-5)),
         (raw.swiglu_backward, (x, x, x)),
         (raw.swiglu_halves_backward, (x[:, :16], x)),
+        (raw.rotary_in_place, (q.clone(), *cases.tables(randn, 5, 8), None, False, True)),
         (raw.scale_in_place, (x.clone(), torch.ones((), device=DEVICE))),
         (raw.adamw_step, (x.clone(), x, x.abs(), x.abs(), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01)),
         (raw.embedding_backward, (x, randn(9, 32), torch.tensor([3, 8, 3, 0], device=DEVICE))),
@@ -168,6 +169,46 @@ def test_gradients_are_scaled_in_place():
         assert torch.equal(x, expected)
     text = "scale_in_place: `factor` has shape [2]; accepted: a tensor of one element"
     harness.check_error(RuntimeError, text, lambda: ops.scale_in_place(randn(4), torch.ones(2, device=DEVICE)))
+
+
+def test_rotary_in_place_is_that_of_a_copy():
+    cos, sin = cases.tables(randn, 9, 8)
+    positions = torch.tensor([[1, 8, 0, 2, 2], [5, 4, 3, 2, 1]], dtype=torch.int32, device=DEVICE)
+    rotations = [(at, interleaved, backward) for at in (None, positions) for interleaved in (False, True) for backward in (False, True)]
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        tables = (cos.to(dtype), sin.to(dtype)) if dtype == torch.float64 else (cos, sin)
+        for at, interleaved, backward in rotations:
+            qkv = randn(2, 5, 3, 2, 16, dtype=dtype)
+            expected, version = qkv.clone(), qkv._version
+            heads = qkv[:, :, :2].flatten(2, 3)
+            apart = (ops.rotary_backward if backward else ops.rotary)(heads, *tables, at, interleaved)
+            expected[:, :, :2] = apart.unflatten(2, (2, 2))
+            ops.rotary_in_place(heads, *tables, at, interleaved, backward)
+            assert torch.equal(qkv, expected) and qkv._version > version, (dtype, at, interleaved, backward)
+
+    def doubled(x):
+        x = x * 2
+        ops.rotary_in_place(x[:, :, :2].flatten(2, 3), cos, sin)
+        return x + 1
+
+    x = randn(2, 5, 3, 2, 16)
+    assert torch.equal(torch.compile(doubled, backend="aot_eager", fullgraph=True)(x), doubled(x))
+    text = "rotary_in_place: `x` has heads of 7 elements; their number is even"
+    harness.check_error(RuntimeError, text, lambda: ops.rotary_in_place(x[:, :, 0, :, :7], cos, sin))
+
+
+def test_gradients_are_written_into_parts_of_a_tensor():
+    qkv, d_y = randn(2, 70, 4, 16), randn(2, 70, 2, 16)
+    q, k, v = qkv.split((2, 1, 1), 2)
+    saved = d_y, q, k, v, *ops.flash_attention(q, k, v)
+    d_qkv = torch.empty_like(qkv)
+    ops.flash_attention_backward(*saved, causal=False, out=d_qkv.split((2, 1, 1), 2))
+    wanted = ops.flash_attention_backward(*saved, causal=False)
+    # On a GPU gradients of queries are added up in an order that may change.
+    assert not cases.error(d_qkv, torch.cat(wanted, 2), 1e-5)
+    text = "`d_q` is written, and shares memory with `d_k`"
+    parts = d_qkv[:, :, :2], d_qkv[:, :, 1:2], d_qkv[:, :, 3:]
+    harness.check_error(RuntimeError, text, lambda: ops.flash_attention_backward(*saved, causal=False, out=parts))
 
 
 def test_steps_of_adamw_are_those_of_torch():

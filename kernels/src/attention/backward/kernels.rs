@@ -31,6 +31,14 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     dlse_head: i64,
 ) {
     let (head, batch) = (program_id(1) as i64, program_id(2) as i64);
+    let at = (batch * num_programs(1) as i64 + head) * queries as i64;
+    if let Some(sums) = sums {
+        // A tile of its own shape, and so its own layout: `out` and `dout` are read 16 bytes at once, not 4 elements as f32 is.
+        let place = arange(0, BM * D);
+        let (row, column) = (program_id(0) * BM + place / D, place % D);
+        let sums = sums + (at + row as i64) * width as i64 + column;
+        store(sums, zeros([BM * D]), mask = (row < queries) & (column < width));
+    }
     let row = program_id(0) * BM + arange(0, BM);
     let column = arange(0, DV);
     let mask = row < queries;
@@ -44,14 +52,8 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     }
     let log = load(lse + (batch * lse_batch + head * lse_head) + row, mask = mask);
     let log = select(log == f32::NEG_INFINITY, f32::INFINITY, log * (LOG2_E as f64 as f32));
-    let at = (batch * num_programs(1) as i64 + head) * queries as i64;
     store(deltas + at + row, delta, mask = mask);
     store(logs + at + row, log, mask = mask);
-    if let Some(sums) = sums {
-        let column = arange(0, D);
-        let rows = (at + row as i64)[(.., None)] * width as i64;
-        store(sums + rows + column, zeros([BM, D]), mask = mask[(.., None)] & (column < width));
-    }
 }
 
 /// Gradients of a block of keys and values: a program takes the queries that see it, of all heads of its group.
