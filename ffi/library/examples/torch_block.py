@@ -71,8 +71,8 @@ class Eager:
         q, k, v = (x.transpose(1, 2) for x in (self.rotary(q, cos, sin), self.rotary(k, cos, sin), v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def swiglu(self, x):
-        gate, x = x.chunk(2, -1)
+    def linear_swiglu(self, x, weight):
+        gate, x = self.linear(x, weight).chunk(2, -1)
         return F.silu(gate) * x
 
     def loss(self, x, weight, targets):
@@ -83,12 +83,11 @@ class Eager:
 
 
 class Ours:
-    """The same of this library, but for products, which are cuBLAS's."""
+    """The same of this library, but for products, which are cuBLAS's where nothing follows them."""
 
     linear = staticmethod(F.linear)
     embedding = staticmethod(ops.embedding)
     add_rms_norm = staticmethod(ops.add_rms_norm)
-    swiglu = staticmethod(ops.swiglu_halves)
 
     @staticmethod
     def linear_backward(d_y, x, weight):
@@ -99,6 +98,9 @@ class Ours:
 
     def attention(self, x, weight, cos, sin):
         return RotaryAttention.apply(x, weight, cos, sin, self)
+
+    def linear_swiglu(self, x, weight):
+        return LinearSwiglu.apply(x, weight, self)
 
     def loss(self, x, weight, targets):
         return LinearCrossEntropy.apply(x, weight, targets)
@@ -185,6 +187,24 @@ class RotaryAttention(torch.autograd.Function):
         return d_x, d_weight, None, None, None
 
 
+class LinearSwiglu(torch.autograd.Function):
+    """The products `gate` and `x` of a gated activation and `silu(gate) * x`, in one pass."""
+
+    @staticmethod
+    def forward(context, x, weight, kernels):
+        y, products = ops.linear_swiglu_keeping(x, weight)
+        context.save_for_backward(x, weight, products)
+        context.kernels = kernels
+        return y
+
+    @staticmethod
+    def backward(context, d_y):
+        x, weight, products = context.saved_tensors
+        d_products = ops.swiglu_halves_backward(d_y, products)
+        d_x, d_weight = context.kernels.linear_backward(d_products, x, weight)
+        return d_x, d_weight, None
+
+
 class AdamW(torch.optim.Optimizer):
     """PyTorch's AdamW with a kernel of this library, which has all numbers of a parameter in one launch."""
 
@@ -226,7 +246,7 @@ class Block(torch.nn.Module):
         h = kernels.attention(h, self.qkv, self.cos, self.sin)
         h = kernels.linear(h.flatten(-2), self.out)
         h, x = kernels.add_rms_norm(h, x, self.second)
-        h = kernels.linear(kernels.swiglu(kernels.linear(h, self.up)), self.down)
+        h = kernels.linear(kernels.linear_swiglu(h, self.up), self.down)
         h, _ = kernels.add_rms_norm(h, x, self.last)
         return kernels.loss(h.flatten(0, 1), self.head, targets.flatten())
 

@@ -9,6 +9,7 @@
 //! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
 //! | [`flash_attention`] | softmax attention |
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
+//! | [`linear_swiglu`], [`linear_swiglu_keeping`] | two products, one of which gates the other |
 //! | [`embedding`] | rows of a table |
 //! | [`scale_in_place`] | gradients times that of the loss |
 //! | [`adamw_step`] | a step of an optimizer |
@@ -38,7 +39,7 @@ pub use losses::{
 pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use optimizers::adamw_step;
 pub use probabilities::{log_softmax, log_softmax_backward, softmax, softmax_backward};
-pub use products::{linear, linear_activation, linear_backward};
+pub use products::{linear, linear_activation, linear_backward, linear_swiglu, linear_swiglu_keeping};
 pub use rotation::{rotary, rotary_backward, rotary_in_place};
 pub use tables::{embedding, embedding_backward};
 
@@ -73,6 +74,8 @@ tilewright_ffi::export!(
     linear,
     linear_backward,
     linear_activation,
+    linear_swiglu,
+    linear_swiglu_keeping,
     embedding,
     embedding_backward,
     add,

@@ -5,7 +5,7 @@ use crate::views::{context, rows, rows_mut, vector};
 use tilewright::prelude::*;
 use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
-use tilewright_kernels::products::{Activation, Matmul};
+use tilewright_kernels::products::{Activation, GatedMatmul, Matmul};
 use tilewright_kernels::{Context, TensorView, TensorViewMut};
 
 fn activation(name: &str) -> Result<Activation> {
@@ -78,6 +78,43 @@ pub fn linear_backward(
         }
         Ok(())
     })
+}
+
+/// `silu(gate) * up` of `x`, `[.., inputs]`, where the first half of the rows of `weight`, `[2 * outputs, inputs]`, makes
+/// `gate = x @ weight^T` and the second `up`: products and gate in one pass. It has no gradient;
+/// [`linear_swiglu_keeping`] keeps what gradients need.
+#[op(out(y: x.dtype[..x.shape[..-1], weight.shape[0] / 2]))]
+pub fn linear_swiglu(x: TensorRef<'_>, weight: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let weight = both_halves::<T>(&weight)?;
+        Ok(GatedMatmul::default().run_into(&context(&x), rows::<T>(&x)?, weight, rows_mut(y)?)?)
+    })
+}
+
+/// [`linear_swiglu`], and `products = x @ weight^T`, `[.., 2 * outputs]`. The gradient of `products` is
+/// [`swiglu_halves_backward`](crate::gated::swiglu_halves_backward) of that of `y`, and those of `x` and `weight` are products of
+/// it.
+#[op(out(y: x.dtype[..x.shape[..-1], weight.shape[0] / 2], products: x.dtype[..x.shape[..-1], weight.shape[0]]))]
+pub fn linear_swiglu_keeping(
+    x: TensorRef<'_>,
+    weight: TensorRef<'_>,
+    y: TensorMut<'_>,
+    products: TensorMut<'_>,
+) -> Result<()> {
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        let weight = both_halves::<T>(&weight)?;
+        let (products, y) = (rows_mut(products)?, rows_mut(y)?);
+        Ok(GatedMatmul::default().run_into_keeping(&context(&x), rows::<T>(&x)?, weight, products, y)?)
+    })
+}
+
+/// The weights of a gate and of what it multiplies, as a product takes them.
+fn both_halves<'a, T: DType>(weight: &TensorRef<'a>) -> Result<TensorView<'a, T, 2>> {
+    if weight.shape().first().is_none_or(|rows| rows % 2 != 0) {
+        let problem = format_args!("has shape {:?}", weight.shape());
+        return Err(Error::argument("weight", problem, "an even first dimension"));
+    }
+    Ok(weight.view::<T, 2>()?.transpose(0, 1)?)
 }
 
 /// A product, with room for the sums of programs that share a tile.

@@ -70,6 +70,11 @@ def in_place_reference(logits, targets):
     return cross_entropy(logits, targets, reduction="none"), gradient
 
 
+def linear_swiglu(x, weight):
+    gate, up = F.linear(x, weight).chunk(2, -1)
+    return F.silu(gate) * up
+
+
 def tables(randn, tokens, half):
     angles = torch.arange(tokens, dtype=torch.float64)[:, None] * 100.0 ** -(torch.arange(half) / max(half, 1))
     device = randn(1).device
@@ -210,6 +215,14 @@ CASES = [
         linear_inputs(40, False),
         ulps=16,
     ),
+    Case("linear_swiglu", ops.linear_swiglu, linear_swiglu, linear_inputs(48, False), ulps=16),
+    Case(
+        "linear_swiglu_keeping",
+        ops.linear_swiglu_keeping,
+        lambda x, w: (linear_swiglu(x, w), F.linear(x, w)),
+        linear_inputs(48, False),
+        ulps=16,
+    ),
     Case(
         "embedding",
         ops.embedding,
@@ -234,7 +247,7 @@ TAKE_STRINGS = {"geglu", "geglu by tanh", "linear_activation"}
 HAS_STRINGS = hasattr(raw, "geglu")
 if not HAS_STRINGS:
     CASES = [case for case in CASES if case.name not in TAKE_STRINGS]
-NO_GRADIENT = {"take", "linear_activation", "cross_entropy_in_place"} | {case.name for case in CASES if "rotary_in_place" in case.name}
+NO_GRADIENT = {"take", "linear_activation", "linear_swiglu", "linear_swiglu_keeping", "cross_entropy_in_place"} | {case.name for case in CASES if "rotary_in_place" in case.name}
 
 
 def tuple_of(results):
