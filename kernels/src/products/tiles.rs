@@ -18,3 +18,8 @@ pub(crate) fn corner<const BM: usize, const BN: usize, const GROUP: usize>(tile:
 pub(crate) fn balanced(tiles: usize, most: usize) -> usize {
     tiles.div_ceil(tiles.div_ceil(most.max(1)).max(1))
 }
+
+/// The share of a device's time that tiles fill, when each multiprocessor takes one at a time.
+pub(crate) fn filled(tiles: usize, processors: usize) -> f64 {
+    tiles as f64 / (tiles.div_ceil(processors).max(1) * processors) as f64
+}

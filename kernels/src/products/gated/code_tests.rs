@@ -23,7 +23,7 @@ fn blocks<T: Float>(sizes: [usize; 2], down: bool, keeps: bool) -> Option<(Strin
 
 #[test]
 fn both_products_are_fed_by_copies_and_stored_by_copies() {
-    for (sizes, is_tall) in [([16_384, 5632], true), ([64, 5632], true), ([16, 5632], false)] {
+    for (sizes, is_tall) in [([16_384, 5632], true), ([512, 5632], true), ([64, 5632], true), ([16, 5632], false)] {
         for (down, keeps) in [(true, true), (true, false), (false, true)] {
             let Some((what, code)) = blocks::<bf16>(sizes, down, keeps) else { return };
             code.assert_clean(&what);

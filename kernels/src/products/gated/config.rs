@@ -1,6 +1,7 @@
 //! Which tiles a product with a gate is made of.
 
 use crate::config::config;
+use crate::products::tiles::filled;
 use tilewright::ElementType;
 
 config! {
@@ -36,6 +37,7 @@ impl GatedMatmulConfig {
     ) -> Self {
         let bk = 128 / dtype.size();
         let tiles = |bm: usize, bn: usize| m.div_ceil(bm) * n.div_ceil(bn);
+        let filled = |bm: usize, bn: usize| filled(tiles(bm, bn), processors);
         match capability {
             None => of(32, 32, 32, 2, 4),
             _ if dtype == ElementType::F64 => of(32, 32, 16, 3, 4),
@@ -45,6 +47,7 @@ impl GatedMatmulConfig {
             // Few rows or columns: memory's latency is most of the time.
             Some(_) if m <= 16 => of(16, 32, 2 * bk, 4, 4),
             Some(_) if m <= 64 || tiles(128, 128) < processors * 3 / 4 => of(64, 64, bk, 6, 4),
+            Some(_) if filled(128, 64) * 0.95 > filled(128, 128) => of(128, 64, bk, 6, 4),
             Some(_) => GatedMatmulConfig { group: 16, ..of(128, 128, bk, 4, 8) },
         }
     }

@@ -3,6 +3,7 @@
 use super::problem::Problem;
 use crate::config::config;
 use crate::products::Precision;
+use crate::products::tiles::filled;
 use tilewright::{Device, ElementType};
 
 config! {
@@ -35,11 +36,6 @@ const fn once(bm: usize, bn: usize, bk: usize, num_stages: usize, num_warps: usi
 /// Programs that stay.
 const fn staying(bm: usize, bn: usize, bk: usize, num_stages: usize, num_warps: usize) -> MatmulConfig {
     MatmulConfig { resident: 1, ..once(bm, bn, bk, num_stages, num_warps) }
-}
-
-/// The share of a device's time that tiles fill, when each multiprocessor takes one at a time.
-fn filled(tiles: usize, processors: usize) -> f64 {
-    tiles as f64 / (tiles.div_ceil(processors).max(1) * processors) as f64
 }
 
 /// What decides about tiles besides sizes.
