@@ -228,7 +228,7 @@ pub(crate) fn check_given(name: &str, given: &RawTensor<'_>, wanted: &Wanted) ->
     Err(Error::argument(name, text, format_args!("{} of shape {:?}", wanted.dtype, wanted.sizes)))
 }
 
-/// Checks that what is written shares no element with another tensor: the function may rely on that. Outputs that a door has
+/// Checks that what is written shares memory with no other tensor: the function may rely on that. Outputs that a door has
 /// allocated itself, of which `has_fresh_outputs` speaks, need no look.
 ///
 /// # Errors
@@ -254,29 +254,11 @@ pub(crate) fn check_disjoint(op: &Op, args: &[Arg<'_>], has_fresh_outputs: bool)
     Ok(())
 }
 
-/// Whether two tensors may have an element in common. Parts of one tensor, as the columns of a matrix, have none, though each
-/// lies between the elements of the other.
+/// Whether the memory between the first and the last elements overlaps.
 fn overlap(a: &RawTensor<'_>, b: &RawTensor<'_>) -> bool {
     // A tensor with negative strides reaches to both sides; no operator can use it, which its function will say.
     let end = |t: &RawTensor<'_>| t.address.saturating_add((t.span().unwrap_or(0) * t.dtype.size()) as u64);
-    a.address < end(b) && b.address < end(a) && !alternate(a, b)
-}
-
-/// Whether memory is made of pieces of equal size in each of which the elements of `a` have a place that those of `b` have not.
-fn alternate(a: &RawTensor<'_>, b: &RawTensor<'_>) -> bool {
-    let (a, b) = if a.address <= b.address { (a, b) } else { (b, a) };
-    let (size, apart) = (a.dtype.size(), (b.address - a.address) as usize);
-    if b.dtype.size() != size || !apart.is_multiple_of(size) {
-        return false;
-    }
-    let apart = apart / size;
-    // Pieces are as long as one of the strides. The first begins where `a` does.
-    let strides = [a, b].into_iter().flat_map(|t| t.strides.unwrap_or(&[]));
-    let mut pieces = strides.filter_map(|stride| usize::try_from(*stride).ok()).filter(|piece| *piece > 0);
-    pieces.any(|piece| match (a.reach_in(piece), b.reach_in(piece)) {
-        (Some(a), Some(b)) => a <= apart % piece && b <= piece - apart % piece,
-        _ => false,
-    })
+    a.address < end(b) && b.address < end(a)
 }
 
 /// Calls the function of an operator.
@@ -372,49 +354,4 @@ pub(crate) fn check_outputs(op: &Op, args: &mut [Arg<'_>]) -> Result<()> {
         check_given(&param.name, given, &wanted(op, &param.name, output, args)?)?;
     }
     check_disjoint(op, args, false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The first element, sizes and strides.
-    type Part = (u64, &'static [usize], &'static [i64]);
-
-    /// Whether tensors of f32 that begin at these elements share one, in either order.
-    fn share(a: Part, b: Part) -> bool {
-        let tensor = |(first, shape, strides): Part| RawTensor {
-            address: 4096 + 4 * first,
-            dtype: tilewright::ElementType::F32,
-            place: crate::tensor::Place::Cpu,
-            shape,
-            strides: Some(strides),
-            len: shape.iter().product(),
-        };
-        let (a, b) = (tensor(a), tensor(b));
-        assert_eq!(overlap(&a, &b), overlap(&b, &a));
-        overlap(&a, &b)
-    }
-
-    #[test]
-    fn parts_of_a_tensor_share_no_elements() {
-        // Columns of a matrix with rows of 12.
-        let columns = |from, count| -> Part { (from, count, &[12, 1]) };
-        assert!(!share(columns(0, &[5, 4]), columns(4, &[5, 8])));
-        assert!(!share(columns(4, &[5, 4]), columns(24, &[2, 4])), "rows of both");
-        assert!(share(columns(0, &[5, 5]), columns(4, &[5, 8])), "one column is in both");
-        assert!(share(columns(0, &[5, 4]), columns(8, &[5, 8])), "columns that reach into the next row");
-        assert!(share(columns(0, &[5, 4]), columns(36, &[1, 1])), "one element");
-        assert!(!share(columns(0, &[5, 4]), columns(47, &[1, 1])), "one between them");
-        assert!(!share((0, &[5, 6], &[12, 2]), (1, &[5, 6], &[12, 2])), "every other one");
-        assert!(!share((0, &[4, 5], &[1, 12]), columns(4, &[5, 8])), "the transposed");
-        assert!(share((0, &[5, 12], &[12, 1]), (7, &[5], &[12])), "a matrix and its column");
-        // Queries, keys and values of 2 sequences of 3 tokens with 4, 2 and 2 heads of 16.
-        let heads = |from, shape| -> Part { (from, shape, &[384, 128, 16, 1]) };
-        assert!(!share(heads(0, &[2, 3, 4, 16]), heads(64, &[2, 3, 2, 16])));
-        assert!(!share(heads(64, &[2, 3, 2, 16]), heads(96, &[2, 3, 2, 16])));
-        assert!(share(heads(0, &[2, 3, 4, 16]), heads(48, &[2, 3, 2, 16])));
-        // Gradients that are one element, repeated.
-        assert!(share((0, &[5], &[0]), (0, &[1], &[1])));
-    }
 }

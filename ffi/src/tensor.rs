@@ -92,24 +92,14 @@ impl<'a> RawTensor<'a> {
         if self.len == 0 {
             return Some(0);
         }
-        reach(self.shape.iter().copied().zip(strides.iter().copied()))
+        let mut last = 0usize;
+        for (size, stride) in self.shape.iter().zip(strides) {
+            if *size > 1 {
+                last = last.checked_add((size - 1).checked_mul(usize::try_from(*stride).ok()?)?)?;
+            }
+        }
+        last.checked_add(1)
     }
-
-    /// The same without the dimensions along which neighbours are whole pieces of so many elements apart: how much there is of a
-    /// piece, from the first element on.
-    pub fn reach_in(&self, piece: usize) -> Option<usize> {
-        let dimensions = (0..self.shape.len()).map(|axis| (self.shape[axis], self.stride(axis)));
-        reach(dimensions.filter(|(_, stride)| stride % piece as i64 != 0))
-    }
-}
-
-/// How many elements there are from the first to the last, by sizes and strides.
-fn reach(dimensions: impl Iterator<Item = (usize, i64)>) -> Option<usize> {
-    let mut last = 0usize;
-    for (size, stride) in dimensions.filter(|(size, _)| *size > 1) {
-        last = last.checked_add((size - 1).checked_mul(usize::try_from(stride).ok()?)?)?;
-    }
-    last.checked_add(1)
 }
 
 /// A tensor that an operator reads.
@@ -120,8 +110,8 @@ pub struct TensorRef<'a> {
     device: &'a Device,
 }
 
-/// A tensor that an operator writes: an output, or one that is changed in place. No other tensor of the call has one of its
-/// elements. What lies between them may be another's, where both are parts of one tensor.
+/// A tensor that an operator writes: an output, or one that is changed in place. No other tensor of the call shares memory
+/// with it.
 #[derive(Debug)]
 pub struct TensorMut<'a> {
     name: &'static str,
@@ -337,7 +327,7 @@ impl<'a> TensorMut<'a> {
     pub fn elements_mut<T: DType>(self) -> Result<ViewMut<'a, T>> {
         self.check_dtype::<T>()?;
         let len = self.span()?;
-        // SAFETY: as in `TensorRef::elements`, and no other tensor of the call has the elements.
+        // SAFETY: as in `TensorRef::elements`, and no other tensor of the call shares the memory.
         Ok(unsafe { self.device.borrow_mut(self.raw.address, len) }?)
     }
 

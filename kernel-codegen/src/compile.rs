@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
-use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, ParamKind, Placed, Span, Subnormals, ValueId};
+use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, Subnormals, ValueId};
 use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise, stay};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -44,7 +44,8 @@ pub fn compile(kernel: &Bound, target: &Target, options: &Options) -> Result<Com
 }
 
 /// As [`compile`], and shows the kernel to `watcher` after every pass, by the pass's name, with the plan of its checks
-/// as far as that is made. Tests run what they are shown.
+/// as far as that is made. Tests run what they are shown. Where blocks that the hardware copies leave no room in shared memory,
+/// passes begin again with fewer of them.
 ///
 /// # Errors
 /// As [`compile`].
@@ -84,18 +85,14 @@ fn run_to_placed<T>(
     let mut unit = Unit::new(*target, options);
     let placed = match to_placed(kernel, &mut unit, watcher, &mut timings) {
         // Copies that could do with less shared memory have taken it from what cannot.
-        Err(error) if error.exceeds_a_limit() && has_descriptors(kernel.func()) => {
-            unit = Unit::new(*target, options);
+        Err(error) if error.exceeds_a_limit() && unit.spares => {
+            (unit, timings) = (Unit::new(*target, options), Timings::default());
             unit.room = SharedRoom::Little;
             to_placed(kernel, &mut unit, watcher, &mut timings)
         }
         ended => ended,
     }?;
     finish(placed, unit, timings)
-}
-
-fn has_descriptors(func: &Func) -> bool {
-    func.params.iter().any(|param| matches!(param.kind, ParamKind::Desc { .. }))
 }
 
 /// Runs all passes.

@@ -169,6 +169,42 @@ fn blocks_are_stored_at_several_places_that_are_apart() {
     }
 }
 
+/// Who is looked for among all that is computed from a block is looked at once.
+#[test]
+fn long_computations_from_a_block_take_no_time() {
+    let steps: String = (0..60)
+        .map(|at| {
+            let (from, to) = (format!("%r{at}"), format!("%r{}", at + 1));
+            format!("  %s{at}: f32[64, 64] = mul {from}, {from}\n  {to}: f32[64, 64] = add %s{at}, {from}\n")
+        })
+        .collect();
+    let text = format!(
+        "kernel long \"k.rs\" unsafe bound {{
+  param %x x: desc f16[64, 64] {{div = 16, len_div = 8, stride_div = 8}}
+  param %y y: desc f32[64, 64] {{div = 16, len_div = 4, stride_div = 4}}
+  param %out out: desc_mut f32[64, 64] {{div = 16, len_div = 4, stride_div = 4}}
+  param %other other: desc_mut f32[64, 64] {{div = 16, len_div = 4, stride_div = 4}}
+  param %n n: i32
+  %zero: i32 = const 0
+  %nothing: f32 = const 0.0
+  %zeros: f32[64, 64] = splat %nothing
+  %one: i32 = const 1
+  %d: f32[64, 64] = for %zero, %n, %one, %zeros (%i: i32, %acc: f32[64, 64]) {{
+    %a: f16[64, 64] = desc_load %x, %i, %zero
+    %p: f32[64, 64] = dot %a, %a, %acc
+    yield %p
+  }}
+  desc_store %out, %d, %zero, %zero
+  %r0: f32[64, 64] = desc_load %y, %zero, %zero
+{steps}  desc_store %other, %r60, %zero, %zero
+  return
+}}
+"
+    );
+    let options = Options::default();
+    compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+}
+
 #[test]
 fn phases_change_with_every_visit() {
     let buffers = [ints(2000, 1), ints(2000, 2)];

@@ -158,16 +158,13 @@ class NormAndResidual(torch.autograd.Function):
 class RotaryAttention(torch.autograd.Function):
     """The product `x @ weight^T` of queries, keys and values, which lie beside each other as `[batch, tokens, 3, heads, dim]`, rotary
     embedding and causal attention. The gradient of the product does not need it, so queries and keys are rotated in place, and the
-    backward pass finds them rotated. Gradients are written beside each other too, and are rotated back in place."""
-
-    @staticmethod
-    def rotate(qkv, cos, sin, backward):
-        ops.rotary_in_place(qkv[:, :, :2].flatten(2, 3), cos, sin, backward=backward)
+    backward pass finds them rotated. Gradients are rotated back to beside each other too, where autograd would put them together by a
+    copy."""
 
     @staticmethod
     def forward(context, x, weight, cos, sin, kernels):
         qkv = kernels.linear(x, weight).unflatten(-1, (3, -1, 2 * cos.shape[-1]))
-        RotaryAttention.rotate(qkv, cos, sin, backward=False)
+        ops.rotary_in_place(qkv[:, :, :2].flatten(2, 3), cos, sin)
         y, lse = ops.flash_attention(*qkv.unbind(2), causal=True)
         context.save_for_backward(x, weight, cos, sin, qkv, y, lse)
         context.kernels = kernels
@@ -176,9 +173,11 @@ class RotaryAttention(torch.autograd.Function):
     @staticmethod
     def backward(context, d_y):
         x, weight, cos, sin, qkv, y, lse = context.saved_tensors
-        d_qkv = torch.empty_like(qkv)
-        ops.flash_attention_backward(d_y, *qkv.unbind(2), y, lse, causal=True, out=d_qkv.unbind(2))
-        RotaryAttention.rotate(d_qkv, cos, sin, backward=True)
+        # Of three parts of one tensor each begins between the elements of the others: only one can be written at a time.
+        d_q, d_k, d_qkv = torch.empty_like(y), torch.empty_like(y), torch.empty_like(qkv)
+        ops.flash_attention_backward(d_y, *qkv.unbind(2), y, lse, causal=True, out=(d_q, d_k, d_qkv[:, :, 2]))
+        for at, d_rotated in enumerate((d_q, d_k)):
+            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_qkv[:, :, at])
         d_x, d_weight = context.kernels.linear_backward(d_qkv.flatten(2), x, weight)
         return d_x, d_weight, None, None, None
 

@@ -65,7 +65,7 @@ pub fn flash_attention(
     })
 }
 
-/// The gradients of [`flash_attention`]. They may be written into parts of one tensor.
+/// The gradients of [`flash_attention`].
 #[op(out(d_q: like(q), d_k: like(k), d_v: like(v)), vmap = broadcast_all)]
 #[allow(clippy::too_many_arguments)]
 pub fn flash_attention_backward(

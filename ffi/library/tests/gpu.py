@@ -280,15 +280,6 @@ def training():
     time_of, apart = (spent(lambda: rotate(heads, cos, sin)) for rotate in (ops.rotary_in_place, ops.rotary))
     rate = f"{4 * heads.numel() / time_of / 1e6:.2f} TB/s"
     row("rotary_in_place, 4 x 4096 x 32 of 48 heads of 128", f"{time_of:.0f} us, {rate}, {apart:.0f} us into another tensor", is_right)
-    saved = randn(4, 4096, 16, 128), *qkv.unbind(2), *ops.flash_attention(*qkv.unbind(2), causal=True)
-    d_qkv, wanted = torch.empty_like(qkv), ops.flash_attention_backward(*saved, causal=True)
-    into = lambda: ops.flash_attention_backward(*saved, causal=True, out=d_qkv.unbind(2))
-    into()
-    # Those of queries are added up in an order that may change.
-    limits = [torch.finfo(torch.bfloat16).eps * wanted[0].abs().max().item(), 0, 0]
-    wrong = [text for part, whole, limit in zip(d_qkv.unbind(2), wanted, limits) if (text := cases.error(part, whole, limit))]
-    time_of, apart = spent(into), spent(lambda: ops.flash_attention_backward(*saved, causal=True))
-    row("flash_attention_backward into parts of a tensor", "; ".join(wrong) or f"{time_of:.0f} us, {apart:.0f} us into three", not wrong)
 
 
 def microseconds(calls):

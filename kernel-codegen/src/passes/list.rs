@@ -35,7 +35,9 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
     Pass::optional("no_wrap", no_wrap::run),
     Pass::optional("unsigned_division", unsigned_division::run),
     Pass::needed("descriptors", |kernel, unit| {
-        unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies, unit.room);
+        let chosen = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies, unit.room);
+        (unit.copied, unit.spares) = (chosen.copied, chosen.spares);
+        tensor_copies::load_late(kernel.func_mut(), &unit.copied);
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
         Ok(())
     }),

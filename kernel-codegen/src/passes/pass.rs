@@ -72,8 +72,9 @@ pub(crate) struct Unit {
     pub(crate) plan: CheckPlan,
     /// The tensors whose blocks are copied by the hardware.
     pub(super) copied: BTreeSet<ParamId>,
-    /// How much shared memory their blocks may take.
+    /// How much shared memory their blocks may take, and whether some could do with less.
     pub(crate) room: SharedRoom,
+    pub(crate) spares: bool,
     /// Whether the kernel has been divided among warps.
     pub(super) divided: bool,
     /// What became of its loops.
@@ -96,6 +97,7 @@ impl Unit {
             plan: CheckPlan::default(),
             copied: BTreeSet::new(),
             room: SharedRoom::default(),
+            spares: false,
             divided: false,
             loops: Vec::new(),
             stays: Vec::new(),

@@ -214,7 +214,8 @@ impl Made {
         let rank = extents.rank;
         let mut layout = TensorLayout::new(self.element, buffer.len(), &shape[..rank], Some(&strides[..rank]))?;
         layout.set_padding(self.padding);
-        Ok(Inner { buffer, layout, maps: known_maps(buffer.address().get(), &layout) })
+        let (keeps_order, maps) = (layout.keeps_order(self.writes), known_maps(buffer.address().get(), &layout));
+        Ok(Inner { buffer, layout, keeps_order, maps })
     }
 }
 

@@ -135,6 +135,24 @@ impl TensorLayout {
         dims.try_fold(1u64, |sum, (size, stride)| sum.checked_add((size - 1).checked_mul(*stride)?))
     }
 
+    /// Whether two elements might be one in memory: dimensions, from the smallest stride on, do not each begin behind the end of
+    /// those before them.
+    fn may_overlap(&self) -> bool {
+        let mut dims: [(u64, u64); MAX_RANK] = std::array::from_fn(|axis| (self.strides[axis], self.shape[axis]));
+        dims.sort_unstable();
+        let mut last = 0u64;
+        dims.into_iter().filter(|(_, size)| *size > 1).any(|(stride, size)| {
+            let overlaps = stride <= last;
+            last = last.saturating_add(stride.saturating_mul(size - 1));
+            overlaps
+        })
+    }
+
+    /// Whether a kernel that writes such a tensor has to keep the order of its stores: copies of the hardware end in any.
+    pub(crate) fn keeps_order(&self, written: bool) -> bool {
+        written && self.may_overlap()
+    }
+
     /// What fits into a buffer of `len` elements.
     fn nearest(&self, len: u64) -> String {
         let mut inner = *self;
@@ -205,6 +223,17 @@ mod tests {
     fn facts(element: ElementType, shape: &[usize], strides: &[usize]) -> TensorFacts {
         let layout = TensorLayout::new(element, usize::MAX, shape, Some(strides)).expect("it fits");
         layout.facts()
+    }
+
+    #[test]
+    fn elements_that_share_memory_are_found() {
+        let overlap = |shape: &[usize], strides: &[usize]| {
+            TensorLayout::new(ElementType::F16, usize::MAX, shape, Some(strides)).expect("it fits").may_overlap()
+        };
+        assert!(!overlap(&[8, 64], &[64, 1]) && !overlap(&[8, 64], &[100, 1]) && !overlap(&[64], &[1]));
+        assert!(!overlap(&[2, 8, 64], &[64, 128, 1]), "halves of rows");
+        assert!(!overlap(&[1, 64], &[0, 1]) && !overlap(&[3, 1, 64], &[64, 1, 1]));
+        assert!(overlap(&[8, 64], &[63, 1]) && overlap(&[2, 64], &[0, 1]) && overlap(&[2, 8, 64], &[8, 64, 1]));
     }
 
     #[test]

@@ -63,21 +63,30 @@ pub struct TensorDescMut<'a, T: DType, const RANK: usize> {
 pub(crate) struct Inner<'a> {
     pub(crate) buffer: BufferArg<'a>,
     pub(crate) layout: TensorLayout,
+    /// See [`TensorLayout::keeps_order`].
+    pub(crate) keeps_order: bool,
     /// What the driver has made of it.
     pub(crate) maps: Arc<MapCache>,
 }
 
 impl<'a> Inner<'a> {
-    fn new(buffer: BufferArg<'a>, element: ElementType, shape: &[usize], strides: Option<&[usize]>) -> Result<Self> {
+    fn new(
+        buffer: BufferArg<'a>,
+        element: ElementType,
+        shape: &[usize],
+        strides: Option<&[usize]>,
+        written: bool,
+    ) -> Result<Self> {
         let layout = TensorLayout::new(element, buffer.len(), shape, strides)?;
-        Ok(Inner { buffer, layout, maps: Arc::default() })
+        let keeps_order = layout.keeps_order(written);
+        Ok(Inner { buffer, layout, keeps_order, maps: Arc::default() })
     }
 
     /// What code may know of the tensor.
     #[inline]
     pub(crate) fn facts(&self) -> TensorFacts {
         let facts = self.layout.facts();
-        if self.maps.is_refused() {
+        if self.keeps_order || self.maps.is_refused() {
             return TensorFacts { copies: false, ..facts };
         }
         facts
@@ -91,7 +100,7 @@ impl<'a> Inner<'a> {
 
 macro_rules! descriptors {
     ($(
-        $name:ident, $arg:ident, $method:ident, $borrow:literal;
+        $name:ident, $arg:ident, $method:ident, $written:literal, $borrow:literal;
     )*) => {$(
         impl<'a, T: DType, const RANK: usize> $name<'a, T, RANK> {
             #[doc = concat!("A row-major tensor without gaps, from the first element of a `", $borrow, "` or view on.")]
@@ -102,7 +111,7 @@ macro_rules! descriptors {
             /// into the buffer, a dimension has more than 2^31 - 1 elements, or there are not one
             /// to five dimensions.
             pub fn new(buffer: impl $arg<'a, T>, shape: [usize; RANK]) -> Result<Self> {
-                let inner = Inner::new(buffer.$method().into(), T::ELEMENT, &shape, None)?;
+                let inner = Inner::new(buffer.$method().into(), T::ELEMENT, &shape, None, $written)?;
                 Ok($name { inner, elements: std::marker::PhantomData })
             }
 
@@ -117,7 +126,7 @@ macro_rules! descriptors {
                 shape: [usize; RANK],
                 strides: [usize; RANK],
             ) -> Result<Self> {
-                let inner = Inner::new(buffer.$method().into(), T::ELEMENT, &shape, Some(&strides))?;
+                let inner = Inner::new(buffer.$method().into(), T::ELEMENT, &shape, Some(&strides), $written)?;
                 Ok($name { inner, elements: std::marker::PhantomData })
             }
 
@@ -161,8 +170,8 @@ macro_rules! descriptors {
 }
 
 descriptors! {
-    TensorDesc, PtrArg, into_arg, "&Buffer";
-    TensorDescMut, PtrMutArg, into_arg_mut, "&mut Buffer";
+    TensorDesc, PtrArg, into_arg, false, "&Buffer";
+    TensorDescMut, PtrMutArg, into_arg_mut, true, "&mut Buffer";
 }
 
 /// What may be passed for a `TensorDesc<T, { [..] }>` parameter whose blocks have `RANK`

@@ -147,7 +147,7 @@ fn bias_activation_and_residual_follow_the_sums() {
 fn residuals_are_read_tile_after_tile() {
     on_every_device(|cx| {
         let [batch, m, n, k] =
-            if cx.device().compute_capability().is_some() { [3, 460, 200, 136] } else { [3, 70, 40, 72] };
+            if cx.device().compute_capability().is_some() { [3, 900, 200, 136] } else { [3, 70, 40, 72] };
         let mut random = Random::new(8);
         let ((a, xs), (b, ys)) =
             (random.tensor::<bf16, 3>(cx, [batch, m, k]), random.tensor::<bf16, 3>(cx, [batch, k, n]));

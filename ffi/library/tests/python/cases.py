@@ -87,7 +87,6 @@ def targets(randn, rows, classes):
     return made
 
 
-rows = lambda randn, size: (randn(*size),)
 def rotary_in_place(interleaved, backward):
     """Heads beside as many that stay as they are, and what is expected."""
 
@@ -99,6 +98,7 @@ def rotary_in_place(interleaved, backward):
     return ours, lambda x, cos, sin: (rotary(x, cos, -sin if backward else sin, interleaved), x)
 
 
+rows = lambda randn, size: (randn(*size),)
 weighted = lambda randn, size: (randn(*size), randn(size[-1]))
 with_bias = lambda randn, size: (randn(*size), randn(size[-1]), randn(size[-1]))
 pairs = lambda randn, size: (randn(*size), randn(*size))

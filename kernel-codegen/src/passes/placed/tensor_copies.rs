@@ -56,19 +56,45 @@ const UNIT: u32 = 16;
 
 const PASS: &str = "tensor_copies";
 
-/// The parameters whose blocks are copied by the hardware.
-pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies, room: SharedRoom) -> BTreeSet<ParamId> {
+/// What [`choose`] decides.
+#[derive(Default)]
+pub(crate) struct Chosen {
+    /// The parameters whose blocks are copied by the hardware.
+    pub(crate) copied: BTreeSet<ParamId>,
+    /// Whether blocks of some could go through registers instead: they take shared memory that something else might need.
+    pub(crate) spares: bool,
+}
+
+/// Decides whose blocks are copied by the hardware.
+pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies, room: SharedRoom) -> Chosen {
     if !target.has_tensor_copies() || copies == TensorCopies::Never {
-        return BTreeSet::new();
+        return Chosen::default();
     }
     let tensors = Tensors::of(func);
+    let beside = if room == SharedRoom::Much { tensors.beside_products(func) } else { BTreeSet::new() };
     let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
-    ids.filter(|&id| {
-        let near = tensors.products.contains(&id) || (room == SharedRoom::Much && tensors.meet_sums.contains(&id));
+    let copied = ids.filter(|&id| {
+        let near = tensors.products.contains(&id) || beside.contains(&id);
         let useful = copies == TensorCopies::Always || near;
         useful && can_be_copied(func.param(id)) && tensors.fit(func, id)
-    })
-    .collect()
+    });
+    let copied: BTreeSet<ParamId> = copied.collect();
+    let spares = beside.iter().any(|id| copied.contains(id) && !tensors.products.contains(id));
+    Chosen { copied, spares }
+}
+
+/// Moves loads of blocks that threads load, from in front of a loop to behind it, where they are used: they would take registers
+/// all the while.
+pub(crate) fn load_late(func: &mut Func, copied: &BTreeSet<ParamId>) {
+    for (param, id, around) in Tensors::of(func).ops {
+        let region = carry::innermost(func, &around);
+        if func.op(id).op == Op::Desc(DescOp::DescLoad)
+            && !copied.contains(&param)
+            && let Some(late) = behind_loop(func, region, id)
+        {
+            late.put_off(func, region, id);
+        }
+    }
 }
 
 /// Whether the hardware can copy blocks of a tensor of which that is known.
@@ -98,13 +124,11 @@ struct Tensors {
     ops: Vec<(ParamId, OpId, Vec<EnclosingRegion>)>,
     /// Tensors that feed matrix products, and tensors that are stored to in kernels with products.
     products: BTreeSet<ParamId>,
-    /// Tensors whose blocks meet the sums of products.
-    meet_sums: BTreeSet<ParamId>,
 }
 
 impl Tensors {
     fn of(func: &Func) -> Tensors {
-        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new(), meet_sums: BTreeSet::new() };
+        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new() };
         uses.region(func, func.body, &mut Vec::new());
         let mut factors = Vec::new();
         walk(func, &mut |id| {
@@ -127,10 +151,6 @@ impl Tensors {
             let stored: Vec<ParamId> =
                 uses.ops.iter().filter(|(_, id, _)| stored(&func.op(*id).op)).map(|(param, ..)| *param).collect();
             uses.products.extend(stored);
-            let mut sums = BTreeSet::new();
-            sums_of(func, func.body, &mut sums);
-            let met = uses.ops.iter().filter(|(_, id, _)| meets_sums(func, &sums, *id)).map(|(param, ..)| *param);
-            uses.meet_sums = met.collect();
         }
         uses
     }
@@ -149,6 +169,21 @@ impl Tensors {
                 around.pop();
             }
         }
+    }
+
+    /// Tensors whose blocks meet the sums of a product, element by element, and are loaded outside the loop that adds them up:
+    /// threads that have sums of `wgmma` have few neighbours of a row each, and would load them, or give them to each other, a few
+    /// bytes at a time.
+    fn beside_products(&self, func: &Func) -> BTreeSet<ParamId> {
+        let (mut sums, uses) = (BTreeSet::new(), Uses::new(func));
+        sums_of(func, func.body, &mut sums);
+        let loaded = self.ops.iter().filter(|(_, id, around)| {
+            let innermost = around.iter().rposition(|site| carry::is_loop(func, *site));
+            let region = carry::innermost(func, &around[..innermost.map_or(0, |at| at + 1)]);
+            func.op(*id).op == Op::Desc(DescOp::DescLoad) && !multiplies(func, region)
+        });
+        let met = loaded.filter(|(_, id, _)| meets(func, &uses, &sums, func.op(*id).results[0]));
+        met.map(|(param, ..)| *param).collect()
     }
 
     /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or only stored to, and there in loops of
@@ -193,25 +228,29 @@ fn are_disjoint(func: &Func, param: ParamId, one: &[ValueId], other: &[ValueId])
     })
 }
 
-/// Whether a block that is loaded meets the sums of a product, element by element: threads that have sums of `wgmma` have few
-/// neighbours of a row each, and would load them, or give them to each other, a few bytes at a time.
-fn meets_sums(func: &Func, sums: &BTreeSet<ValueId>, load: OpId) -> bool {
-    if func.op(load).op != Op::Desc(DescOp::DescLoad) {
-        return false;
-    }
-    let uses = Uses::new(func);
-    let mut values = func.op(load).results.clone();
+/// Whether a product is among the operations of a region, or in its conditions.
+fn multiplies(func: &Func, region: RegionId) -> bool {
+    func.region(region).ops.iter().any(|&id| {
+        let operation = func.op(id);
+        let inside = |&inner: &RegionId| !operation.op.is_loop() && multiplies(func, inner);
+        matches!(operation.op, Op::Dot(DotOp::Dot { .. })) || operation.regions.iter().any(inside)
+    })
+}
+
+/// Whether something computed from a value element by element is computed from sums too.
+fn meets(func: &Func, uses: &Uses, sums: &BTreeSet<ValueId>, value: ValueId) -> bool {
+    let (mut values, mut seen) = (vec![value], BTreeSet::new());
     while let Some(value) = values.pop() {
-        for &user in uses.of(value) {
+        for &user in uses.of(value).iter().filter(|&&user| seen.insert(user)) {
             let operation = func.op(user);
             let same = operation.results.iter().all(|&result| func.ty(result).numel() == func.ty(value).numel());
-            if !same || operation.op.elements() == Elements::Yielded {
+            if !same || !(operation.op.is_arithmetic() || operation.moved_operand().is_some()) {
                 continue;
-            } else if operation.results.iter().any(|result| sums.contains(result)) {
-                return true;
-            } else if operation.op.is_arithmetic() || operation.moved_operand().is_some() {
-                values.extend(&operation.results);
             }
+            if operation.results.iter().any(|result| sums.contains(result)) {
+                return true;
+            }
+            values.extend(&operation.results);
         }
     }
     false
@@ -329,6 +368,55 @@ struct Late {
     first: OpId,
 }
 
+impl Late {
+    /// Moves the load of a block to where it is used.
+    fn put_off(self, func: &mut Func, region: RegionId, load: OpId) {
+        let moved: Vec<OpId> = std::iter::once(load).chain(self.moves).collect();
+        for &id in &moved {
+            splice(func, Place::Instead(region, id), Vec::new());
+        }
+        splice(func, Place::Before(region, self.first), moved);
+    }
+}
+
+/// Where a loaded block is first used, if that is behind a loop that is behind the load, and if nothing between them writes what
+/// the load reads: the load may as well end there.
+fn behind_loop(func: &Func, region: RegionId, load: OpId) -> Option<Late> {
+    let ops = &func.region(region).ops;
+    let from = ops.iter().position(|&id| id == load)?;
+    let mut values: BTreeSet<ValueId> = func.op(load).results.iter().copied().collect();
+    let (mut moves, mut has_loop) = (Vec::new(), false);
+    for &id in &ops[from + 1..] {
+        let operation = func.op(id);
+        if !uses_any(func, id, &values) {
+            let writes =
+                |effect: &Effect| effect.writes && !matches!(effect.resource, Resource::Shared | Resource::Barriers);
+            if func.effects(id).iter().any(writes) {
+                return None;
+            }
+            has_loop |= operation.op.is_loop();
+        } else if has_loop {
+            return Some(Late { moves, first: id });
+        } else if operation.op.is_arithmetic() || operation.moved_operand().is_some() {
+            values.extend(&operation.results);
+            moves.push(id);
+        } else {
+            return None;
+        }
+    }
+    None
+}
+
+/// Whether an operation, or one in its regions, uses one of the values.
+fn uses_any(func: &Func, id: OpId, values: &BTreeSet<ValueId>) -> bool {
+    let is_one = |id: OpId| func.op(id).operands.iter().any(|operand| values.contains(operand));
+    let mut found = is_one(id);
+    for &region in &func.op(id).regions {
+        walk_region(func, region, &mut |inner| found |= is_one(inner));
+    }
+    found
+}
+
 /// How much shared memory copies may take that could do with less.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum SharedRoom {
@@ -392,6 +480,13 @@ impl Copies<'_> {
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
         let way = self.func.ty(tensor).descriptor().and_then(|param| self.ways.get(&param));
         let direct = self.only_store(result, region).filter(|direct| way == direct.layouts.first());
+        let mut late = if direct.is_none() { behind_loop(self.func, region, id) } else { None };
+        // Where programs share a multiprocessor, the others' work is what copies run beside.
+        if !(self.room == SharedRoom::Much && in_warp_group(self.func, around))
+            && let Some(late) = late.take()
+        {
+            late.put_off(self.func, region, id);
+        }
         if let Some(direct) = direct.as_ref().filter(|direct| direct.early) {
             splice(self.func, Place::Instead(region, direct.alloc), Vec::new());
             splice(self.func, Place::Before(region, id), vec![direct.alloc]);
@@ -434,7 +529,6 @@ impl Copies<'_> {
                 }
             }
             None => {
-                let late = if self.room == SharedRoom::Much { self.behind_loop(region, id) } else { None };
                 // The operation itself becomes the load from shared memory, so that its result stays.
                 self.cursor(&mut ends, span).turn(id, GpuOp::SharedLoad, &[view])?;
                 match late {
@@ -538,47 +632,6 @@ impl Copies<'_> {
             }
         }
         in_loop && ops[from + 1..to].iter().all(|id| moves.contains(id) || self.stands_by(uses, *id, region))
-    }
-
-    /// Where a loaded block is first used, if that is behind a loop that is behind the load, and if nothing between them writes
-    /// what the load reads: its copy can run beside the loop.
-    fn behind_loop(&self, region: RegionId, load: OpId) -> Option<Late> {
-        let ops = &self.func.region(region).ops;
-        let from = ops.iter().position(|&id| id == load)?;
-        let mut values: BTreeSet<ValueId> = self.func.op(load).results.iter().copied().collect();
-        let (mut moves, mut has_loop) = (Vec::new(), false);
-        for &id in &ops[from + 1..] {
-            let operation = self.func.op(id);
-            if !self.uses(id, &values) {
-                let writes = |effect: &Effect| {
-                    effect.writes && !matches!(effect.resource, Resource::Shared | Resource::Barriers)
-                };
-                if self.func.effects(id).iter().any(writes) {
-                    return None;
-                }
-                has_loop |= operation.op.is_loop();
-            } else if has_loop {
-                return Some(Late { moves, first: id });
-            } else if operation.op.is_arithmetic() || operation.moved_operand().is_some() {
-                values.extend(&operation.results);
-                moves.push(id);
-            } else {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Whether an operation, or one in its regions, uses one of the values.
-    fn uses(&self, id: OpId, values: &BTreeSet<ValueId>) -> bool {
-        let operation = self.func.op(id);
-        let mut found = operation.operands.iter().any(|operand| values.contains(operand));
-        for &region in &operation.regions {
-            walk_region(self.func, region, &mut |inner| {
-                found |= self.func.op(inner).operands.iter().any(|operand| values.contains(operand));
-            });
-        }
-        found
     }
 
     /// Whether an operation wants no shared memory for a while, as an exchange of threads or a loop does.

@@ -137,6 +137,8 @@ fn check<T: Float, R: Float>(down: [bool; 2], sizes: &[[usize; 3]], ends: &[End]
                 code.assert_clean(&what);
                 assert!(code.count(&["UTMALDG"]) > 0 && code.count(&["UTMASTG"]) > 0, "{what}");
                 assert_eq!(code.count(&["GMMA.64x"]) > 0, is_tall(sizes), "{what}: {}", code.summary());
+                let by_blocks_alone = end.residual == Residual::ByBlocks && !end.bias && !end.scales;
+                assert!(!by_blocks_alone || code.count(&["LDG.E"]) == 0, "{what}: {}", code.summary());
             }
         }
     }
@@ -155,6 +157,7 @@ const ENDS: [End; 6] = [
 fn sixteen_bit_factors_in_every_order() {
     check::<f16, f16>([false, false], &SIZES, &ENDS[..1]);
     check::<f16, f16>([false, false], &SIZES[..2], &ENDS[1..]);
+    check::<f16, f16>([false, false], &SIZES[2..], &ENDS[4..5]);
     for down in [[false, true], [true, false], [true, true]] {
         check::<bf16, bf16>(down, &SIZES[1..2], &ENDS[..1]);
     }
@@ -164,7 +167,7 @@ fn sixteen_bit_factors_in_every_order() {
 fn factors_of_other_widths() {
     let scales = End { scales: true, ..NOTHING };
     let most = End { bias: true, activation: Activation::Gelu, ..scales };
-    check::<F8E4M3, bf16>([false, true], &SIZES[..1], &[NOTHING, scales, most, ENDS[3]]);
+    check::<F8E4M3, bf16>([false, true], &SIZES[..1], &[NOTHING, scales, most, ENDS[3], ENDS[4]]);
     check::<F8E4M3, bf16>([false, false], &SIZES[..1], &[scales]);
     check::<f32, f32>([false, true], &SIZES[..1], &[NOTHING]);
     check::<f32, f32>([false, false], &SIZES[..1], &[NOTHING]);
