@@ -15,9 +15,11 @@ use tilewright_bench::{Failure, Stage, report, supervise};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes. What is compared with the rate of a copy comes behind it.
-const ALL: [(&str, Bench); 46] = [
+const ALL: [(&str, Bench); 48] = [
     ("copy", general::copy),
     ("matmul", products::matmul::matmul),
+    ("gated_matmul", products::ends::gated),
+    ("matmul_residual", products::ends::residual),
     ("paged_decode", serving::paged_decode),
     ("mla_decode", serving::mla_decode),
     ("attention_fp8", prompts::attention_fp8),

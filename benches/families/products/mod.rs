@@ -1,5 +1,6 @@
 //! Products whose factors are not plain matrices.
 
+pub mod ends;
 pub mod fp8;
 pub mod int4;
 pub mod matmul;

@@ -3,8 +3,9 @@
 //! [`choose`] decides on the bound IR, before [`super::bound::descriptors`] turns the other descriptors into
 //! pointers. A tensor can be copied on targets that have tensor copies, if its address and its strides are known to
 //! be multiples of 16 bytes and its blocks can be cut into boxes. It is, where a matrix product is near: a block that
-//! feeds one has to be in shared memory anyway, and so has the result of one on its way to memory. Elsewhere threads
-//! access memory at the same speed, and without an iteration through shared memory.
+//! feeds one has to be in shared memory anyway, and so has the result of one on its way to memory; one that meets the sums of
+//! one would go to other threads through it. Elsewhere threads access memory at the same speed, and without an iteration
+//! through shared memory.
 //!
 //! [`run`] works on the placed IR, behind the passes that pipeline copies, on what they have left:
 //!
@@ -35,6 +36,17 @@
 //! the copy begins where the block is loaded, and is waited for where it was stored: of several blocks all are on their way at
 //! once. One map says how all blocks of a tensor lie in shared memory, so those of one that products would read in two ways
 //! go through registers.
+//!
+//! A block that is loaded in front of a loop and used behind it is read from shared memory behind it, so that it takes no
+//! registers meanwhile:
+//!
+//! ```text
+//! %a = desc_load %d, %i, %j        mbarrier_arrive %b, 0, bytes; tma_load %d, %v, %b, 0, %i, %j
+//! %sum = for ..                    %sum = for ..
+//!                                  mbarrier_wait %b, 0, %phase; %a = shared_load %v
+//! %c = add %sum, %a                %c = add %sum, %a
+//! ```
+//! in warp groups, which have a multiprocessor for themselves; elsewhere all of it goes behind the loop, as do loads by threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
