@@ -50,7 +50,7 @@ fn check_groups<T: Real, P: Float>(cx: &Context, shape: [usize; 3], groups: usiz
                 dbias: out.dbias.as_mut().map(|out| out.view_mut()),
                 workspace,
             };
-            rows::group_norm_backward_into(cx, x, dy, groups, &norm, gradients)
+            rows::group_norm_backward_into_with(cx, x, dy, groups, &norm, gradients)
         })?;
     }
     Ok(())
@@ -248,7 +248,7 @@ fn state_space_duality_within_a_workspace() {
             let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [2, 4, 5, 8])?));
             let both = |x: &(Tensor<bf16, 4>, Tensor<f32, 4>)| Ok(read(&x.0)? + &read(&x.1)?);
             check_workspace(cx, ("workspace", room, f32::NAN), (want, both), nothing, |cx, workspace, (y, last)| {
-                sequence::ssd_into(cx, x, dt, a, b, c, None, None, workspace, y, last)
+                sequence::ssd_into_with(cx, x, dt, a, b, c, None, None, y, last, workspace)
             })?;
         }
         Ok(())

@@ -25,7 +25,7 @@ mod walk;
 pub use arg::{argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with};
 pub use conv::{
     ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_input_into,
-    conv2d_backward_weight, conv2d_backward_weight_into, conv2d_backward_weight_workspace, conv2d_into,
+    conv2d_backward_weight, conv2d_backward_weight_into_with, conv2d_backward_weight_workspace, conv2d_into,
 };
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]

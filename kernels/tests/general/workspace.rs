@@ -328,7 +328,7 @@ fn convolutions_into_tensors() {
             let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
             assert!(n > 0 || want.to_vec()? == [f16::ZERO; 180]);
             check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-                general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+                general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
             })?;
         }
         Ok(())
@@ -347,7 +347,7 @@ fn gradients_of_many_pixels_within_a_workspace() {
         assert!(room > 130 * 128, "{room}");
         let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
         check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-            general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+            general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
         })
     });
 }

@@ -282,18 +282,18 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
 /// # Errors
 ///
 /// As [`conv2d_backward_weight`], and if `dfilters` has gaps, or if the workspace has or is too small.
-pub fn conv2d_backward_weight_into<'a, 'b, 'c, 'd, T: Real>(
+pub fn conv2d_backward_weight_into_with<'a, 'b, 'c, 'd, T: Real>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 4>>,
     dy: impl Into<TensorView<'b, T, 4>>,
     convolution: Convolution,
-    workspace: impl Into<TensorViewMut<'c, T::Sums, 1>>,
-    dfilters: impl Into<TensorViewMut<'d, T, 4>>,
+    dfilters: impl Into<TensorViewMut<'c, T, 4>>,
+    workspace: impl Into<TensorViewMut<'d, T::Sums, 1>>,
 ) -> Result<()> {
     weight_gradient(cx, x.into(), dy.into(), convolution, dfilters.into(), Some(workspace.into()))
 }
 
-/// How many elements [`conv2d_backward_weight_into`] needs as its workspace, with the same context and tensors of these shapes.
+/// How many elements [`conv2d_backward_weight_into_with`] needs as its workspace, with the same context and tensors of these shapes.
 ///
 /// # Errors
 ///

@@ -5,7 +5,7 @@ mod forward;
 
 pub use backward::{
     ConvWeightConfig, conv2d_backward_input, conv2d_backward_input_into, conv2d_backward_weight,
-    conv2d_backward_weight_into, conv2d_backward_weight_workspace,
+    conv2d_backward_weight_into_with, conv2d_backward_weight_workspace,
 };
 pub use forward::{ConvConfig, conv1d, conv2d, conv2d_into};
 
