@@ -2,7 +2,7 @@
 
 use super::number::Real;
 use super::reduce::{largest_magnitude, reduction_workspace};
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -237,7 +237,7 @@ pub fn quantise_into_with<'a, 'b, 'c, Q: Quantised, T: Real>(
     workspace: QuantiseWorkspace<'_, T>,
 ) -> Result<()> {
     let QuantiseWorkspace { peak, partials } = workspace;
-    let (peak, partials) = (packed("workspace.peak", peak)?, packed("workspace.partials", partials)?);
+    let (peak, partials) = (contiguous("workspace.peak", peak)?, contiguous("workspace.partials", partials)?);
     run(cx, x.into(), scales, (q.into(), out_scales.into()), Some(QuantiseWorkspace { peak, partials }))
 }
 

@@ -2,7 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::number::{Number, Real};
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -259,7 +259,7 @@ macro_rules! functions {
             out: impl Into<TensorViewMut<'b, $out, R>>,
             workspace: impl Into<TensorViewMut<'c, $wide, 1>>,
         ) -> Result<()> {
-            let (x, workspace) = (x.into(), packed("workspace", workspace.into())?);
+            let (x, workspace) = (x.into(), contiguous("workspace", workspace.into())?);
             $empty(x.shape(), axis)?;
             let identity: $wide = $identity;
             $kernel::run(cx, x, axis, out.into(), identity, ("workspace", Some(workspace)))

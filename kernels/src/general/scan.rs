@@ -3,7 +3,7 @@
 use super::axis::{Kept, Work};
 use super::number::Number;
 use super::reduce::{products, sums};
-use crate::workspace::{Memory, packed, part, room};
+use crate::workspace::{Memory, contiguous, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -222,7 +222,7 @@ macro_rules! functions {
             out: impl Into<TensorViewMut<'b, T::Total, R>>,
             workspace: impl Into<TensorViewMut<'c, T::Wide, 1>>,
         ) -> Result<()> {
-            let workspace = packed("workspace", workspace.into())?;
+            let workspace = contiguous("workspace", workspace.into())?;
             $kernel::run(cx, x.into(), axis, out.into(), (T::Wide::$identity, direction), Some(workspace))
         }
     };

@@ -10,7 +10,7 @@ use super::norm_backward::{NormGradients, sums_of_columns};
 use crate::arguments::{maybe, packed, vector};
 use crate::config::Key;
 use crate::device::row_sums;
-use crate::workspace::{Memory, part, room};
+use crate::workspace::{Memory, dtype_of_sums, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -400,7 +400,7 @@ pub fn group_norm_backward_workspace<'a, T: Float>(
     Ok(room(&Plan::of::<T>(cx, sizes)?.parts()))
 }
 
-/// [`group_norm_backward`], into tensors that are given, within a workspace. Nothing is allocated.
+/// [`group_norm_backward`], into tensors that are given, with the workspace among them. Nothing is allocated.
 ///
 /// # Errors
 ///
@@ -416,6 +416,7 @@ pub fn group_norm_backward_into_with<'a, 'b, T: Float, P: Float>(
 ) -> Result<()> {
     let (x, dy) = (x.into(), dy.into());
     let GroupNormGradientsMut { dx, mut dweight, mut dbias, workspace } = gradients;
+    dtype_of_sums::<T, P>("workspace")?;
     let sizes = Sizes::of(&x, groups, norm)?;
     for (name, like, is_contiguous) in [("dy", dy.shape(), dy.is_contiguous()), ("dx", dx.shape(), dx.is_contiguous())]
     {
