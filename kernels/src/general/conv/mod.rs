@@ -74,8 +74,8 @@ impl Convolution {
             ));
         }
         let along = |axis: usize, size: usize, taps: usize| {
-            let reach = self.dilation[axis] * (taps - 1) + 1;
-            let padded = size + 2 * self.padding[axis];
+            let reach = self.dilation[axis].checked_mul(taps - 1)?.checked_add(1)?;
+            let padded = self.padding[axis].saturating_mul(2).saturating_add(size);
             if padded < reach { None } else { Some((padded - reach) / self.stride[axis] + 1) }
         };
         match (along(0, h, kh), along(1, w, kw)) {
