@@ -49,6 +49,7 @@ pub use quantise::{
 };
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
+pub(crate) use reduce::write_zeros;
 pub use reduce::{
     max, max_all, max_into, max_into_with, mean, mean_all, mean_into, mean_into_with, min, min_all, min_into,
     min_into_with, norm_l1, norm_l1_all, norm_l1_into, norm_l1_into_with, norm_l2, norm_l2_all, norm_l2_into,
