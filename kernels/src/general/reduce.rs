@@ -190,7 +190,8 @@ pub(super) fn not_empty<const R: usize>(shape: [usize; R], axis: usize) -> Resul
 }
 
 /// How many elements a reduction along `axis` needs as its workspace, whatever the device: the results of pieces, for few
-/// long rows, and 0 for others. [`sum_into_with`] and its kind say of which dtype they are.
+/// long rows, and 0 for others. [`sum_into_with`] and its kind say of which dtype they are. Both the shape and the strides of
+/// `x` matter: ask with the tensor that is reduced, not with another one of its shape.
 ///
 /// # Errors
 ///

@@ -151,7 +151,8 @@ pub(super) fn twice(work: &Work) -> usize {
 }
 
 /// How many elements a scan along `axis` needs as its workspace, whatever the device: for few long rows the totals of pieces
-/// twice, and 0 for others. [`cumsum_into_with`] and its kind say of which dtype they are.
+/// twice, and 0 for others. [`cumsum_into_with`] and its kind say of which dtype they are. Both the shape and the strides of `x`
+/// matter: ask with the tensor that is scanned, not with another one of its shape.
 ///
 /// # Errors
 ///
