@@ -2,8 +2,7 @@
 //!
 //! Each is a typed function over [tensors](Tensor), on a GPU or on the CPU. Shapes are checked before anything is launched.
 //! `f(&cx, &x)` allocates its result; `f_into(&cx, &x, &mut out)` writes one that is given. What a function allocates beside
-//! its results, it says; `f_into_with` takes that as a workspace too, of the size that a function says whose name
-//! ends in `_workspace`.
+//! its results, it says; `f_into_with` takes that as a [workspace](#workspaces), too.
 //!
 //! ```
 //! use tilewright::prelude::*;
@@ -28,6 +27,19 @@
 //! | [`general`] | copies and transposition; elementwise functions from expressions ([`elementwise!`]); reductions, extremes with their places and scans along any dimension; sorts, top-k, sampling; elements at indices, histograms; quantisation to 8 bits; convolutions and pooling |
 //! | [`tuning`] | finding configurations that are faster on a device than those that the library has |
 //! | [`sequence`] | selective scan (Mamba), state-space duality (Mamba-2), gated linear attention, with gradients; gated delta rule |
+//!
+//! # Workspaces
+//!
+//! `f_into_with` takes its workspace as the last argument, or in the struct of results, and allocates nothing, so that graphs
+//! capture it. What a workspace holds does not matter. `f_workspace` says how large it is at least, for a kind of functions
+//! [`reduction_workspace`](general::reduction_workspace) or [`scan_workspace`](general::scan_workspace); where there is no such
+//! function, the documentation of `f_into_with` says it. Workspaces begin best at multiples of 16 bytes: otherwise accesses are
+//! narrower, and sums of f32 may be added up in another order.
+//!
+//! Older functions take a workspace under the name `f_into`, many of them before the results: decoding
+//! ([`attention::decode_into`] and its kind), the gradients of attention, of norms of rows and of embeddings, cross entropy (the
+//! logits of [`rows::linear_cross_entropy_into`]), [`training::global_norm_into`] and
+//! [`products::quantised::matmul_into`]. Their documentation says how large it is, or which function does.
 
 pub mod attention;
 pub mod config;

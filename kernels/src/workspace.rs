@@ -1,7 +1,7 @@
 //! Memory for what lies between launches: given by the caller, or allocated where it is not.
 
 use crate::{Context, TensorViewMut, check};
-use tilewright::{Buffer, DType, Result, View, ViewMut};
+use tilewright::{Buffer, DType, Float, Result, View, ViewMut};
 
 /// The beginnings of parts are this many elements apart or a multiple, 16 bytes at least: launches access a part as wide as
 /// memory of its own.
@@ -21,7 +21,7 @@ pub(crate) fn part<T: DType>(memory: ViewMut<'_, T>, len: usize) -> Result<(View
 }
 
 /// Refuses a workspace whose elements do not follow each other.
-pub(crate) fn packed<'a, T: DType>(
+pub(crate) fn contiguous<'a, T: DType>(
     argument: &str,
     workspace: TensorViewMut<'a, T, 1>,
 ) -> Result<TensorViewMut<'a, T, 1>> {
@@ -29,6 +29,16 @@ pub(crate) fn packed<'a, T: DType>(
         return Ok(workspace);
     }
     Err(check::invalid(argument, "is not contiguous", "give a tensor without gaps"))
+}
+
+/// Refuses a workspace of another dtype `P` than sums of `T` are kept in: others lose digits, or are not what kernels expect.
+pub(crate) fn dtype_of_sums<T: Float, P: Float>(argument: &str) -> Result<()> {
+    let sums = if T::ELEMENT == f64::ELEMENT { f64::ELEMENT } else { f32::ELEMENT };
+    if P::ELEMENT == sums {
+        return Ok(());
+    }
+    let hint = format!("sums of {} are kept in {sums}: give a tensor of {sums}", T::ELEMENT);
+    Err(check::invalid(argument, format!("has the dtype {}", P::ELEMENT), hint))
 }
 
 /// The elements that a function works in.
@@ -46,7 +56,7 @@ impl<'a, T: DType> Memory<'a, T> {
         needed: usize,
     ) -> Result<Self> {
         let Some(workspace) = workspace else { return Ok(Memory::Own(cx.device().empty(needed)?)) };
-        let workspace = packed(argument, workspace)?;
+        let workspace = contiguous(argument, workspace)?;
         if workspace.len() < needed {
             let problem = format!("has {} elements", workspace.len());
             return Err(check::invalid(argument, problem, format!("give it {needed} elements or more")));

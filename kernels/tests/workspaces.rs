@@ -1,21 +1,15 @@
 //! Functions of rows, attention and products in workspaces that are given; those of `general` are tested beside it.
 
-use crate::common::{Random, Real, check_workspace, message, on_every_device};
-use std::fmt::Debug;
+use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};
 use tilewright::prelude::*;
 use tilewright_kernels::attention::{self, Attention, Fp8Scales};
 use tilewright_kernels::products::fp8;
 use tilewright_kernels::rows::{
     self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
-    NormGradients, Reduction,
+    NormGradients, NormGradientsMut, Reduction,
 };
 use tilewright_kernels::sequence::{self, SelectiveScan};
-use tilewright_kernels::{Context, Tensor};
-
-/// All elements, with every digit that tells them apart.
-fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Error> {
-    Ok(format!("{:?}", x.to_vec()?))
-}
+use tilewright_kernels::{Context, Tensor, TensorView};
 
 fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
     let of = |x: &Option<Tensor<T, 1>>| x.as_ref().map(|x| x.to_vec()).transpose();
@@ -23,7 +17,7 @@ fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
 }
 
 /// Group norm and its gradients, with sums in `P`.
-fn check_groups<T: Real, P: Float>(cx: &Context, shape: [usize; 3], groups: usize, nan: P) -> Result<(), Error> {
+fn check_groups<T: Real, P: Float + Mark>(cx: &Context, shape: [usize; 3], groups: usize, nan: P) -> Result<(), Error> {
     let mut random = Random::new(70);
     let ((x, _), (dy, _)) = (&random.tensor::<T, 3>(cx, shape), &random.tensor::<T, 3>(cx, shape));
     let (weight, _) = &random.tensor::<T, 1>(cx, [shape[1]]);
@@ -50,7 +44,7 @@ fn check_groups<T: Real, P: Float>(cx: &Context, shape: [usize; 3], groups: usiz
                 dbias: out.dbias.as_mut().map(|out| out.view_mut()),
                 workspace,
             };
-            rows::group_norm_backward_into(cx, x, dy, groups, &norm, gradients)
+            rows::group_norm_backward_into_with(cx, x, dy, groups, &norm, gradients)
         })?;
     }
     Ok(())
@@ -67,6 +61,35 @@ fn group_norms_within_a_workspace() {
         // Gradients of weights are sums over nothing.
         check_groups::<f32, _>(cx, [0, 6, 35], 2, f32::NAN)?;
         check_groups::<f32, _>(cx, [2, 6, 0], 2, f32::NAN)
+    });
+}
+
+/// What norms say about sums of `x` of `T` in `P`.
+fn check_refused_dtype<T: Real, P: Real>(cx: &Context, [of, is, wanted]: [&str; 3]) -> Result<(), Error> {
+    let (x, norm) = (&Tensor::<T, 3>::zeros(cx.device(), [2, 4, 3])?, Norm::default());
+    let mut out = Tensor::<T, 3>::zeros(cx.device(), [2, 4, 3])?;
+    let mut room = Tensor::<P, 1>::zeros(cx.device(), [512])?;
+    let refused = |argument: &str, got: Result<(), Error>| {
+        let problem = format!("`{argument}` has the dtype {is}");
+        let hint = format!("sums of {of} are kept in {wanted}: give a tensor of {wanted}");
+        assert_eq!(message(got), format!("{problem}; {hint}"));
+    };
+    refused("workspace", rows::group_norm_into_with(cx, x, 2, &norm, &mut out, &mut room));
+    let (dx, workspace) = (out.view_mut(), room.view_mut());
+    let gradients = GroupNormGradientsMut { dx, dweight: None, dbias: None, workspace };
+    refused("workspace", rows::group_norm_backward_into_with(cx, x, x, 2, &norm, gradients));
+    let (dx, sums) = (out.view_mut(), room.view_mut().reshape([1, 512])?);
+    let gradients = NormGradientsMut { dx, dweight: None, dbias: None, sums };
+    refused("sums", rows::layer_norm_backward_into(cx, x, x, &norm, gradients));
+    Ok(())
+}
+
+#[test]
+fn norms_refuse_workspaces_of_another_dtype() {
+    on_every_device(|cx| {
+        check_refused_dtype::<f64, f32>(cx, ["f64", "f32", "f64"])?;
+        check_refused_dtype::<f32, bf16>(cx, ["f32", "bf16", "f32"])?;
+        check_refused_dtype::<bf16, f64>(cx, ["bf16", "f64", "f32"])
     });
 }
 
@@ -149,6 +172,45 @@ fn linear_cross_entropy_without_classes() {
     });
 }
 
+/// The weight's gradient is a sum over rows: of none it is zero, whatever was there.
+#[test]
+fn linear_cross_entropy_without_rows() {
+    on_every_device(|cx| {
+        let (device, [hidden, classes]) = (cx.device(), [5, 7]);
+        let x = &Tensor::<f16, 2>::zeros(device, [0, hidden])?;
+        let weight = &Random::new(76).tensor::<f16, 2>(cx, [classes, hidden]).0;
+        let targets = &Tensor::<i32, 1>::zeros(device, [0])?;
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let options = CrossEntropy::default().reduction(reduction);
+            let want = rows::linear_cross_entropy(cx, x, weight, targets, options)?;
+            assert_eq!(want.dweight.to_vec()?, [0.0; 35]);
+            let new = || {
+                let mut out = Linear::new(cx, [0, hidden, classes], reduction.len(0))?;
+                out.dweight = Tensor::upload(device, &[f32::NAN; 35], [classes, hidden])?;
+                out.loss = Tensor::upload(device, &vec![7.0; out.loss.len()], [out.loss.len()])?;
+                Ok::<_, Error>(out)
+            };
+            let check = |out: Linear| {
+                assert_eq!(out.read()?, [read(&want.loss)?, read(&want.dx)?, read(&want.dweight)?], "{reduction:?}");
+                Ok::<_, Error>(())
+            };
+            let mut out = new()?;
+            rows::linear_cross_entropy_into(cx, x, weight, targets, options, out.views())?;
+            check(out)?;
+            let (mut losses, mut scale) = (Tensor::zeros(device, [0])?, Tensor::zeros(device, [1])?);
+            let (mut out, stream) = (new()?, device.new_stream()?);
+            let graph = stream.capture(|stream| {
+                let cx = cx.clone().with_stream(stream);
+                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                rows::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out.views(), workspace)
+            })?;
+            graph.replay()?;
+            check(out)?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn attention_of_bytes_within_a_workspace() {
     on_every_device(|cx| {
@@ -158,6 +220,8 @@ fn attention_of_bytes_within_a_workspace() {
         let (scales, options) = (Fp8Scales::default(), &Attention::default().causal());
         let room = attention::forward_fp8_workspace(v);
         assert_eq!(room, 2 * 16 * 48);
+        let many = TensorView::with_strides(v.buffer(), [1, 2, usize::MAX / 2, 1], [0; 4])?;
+        assert_eq!(attention::forward_fp8_workspace(many), usize::MAX);
         let want = attention::forward_fp8::<f16>(cx, q, k, v, scales, options)?;
         let nothing = || Ok((Tensor::zeros(cx.device(), [1, 4, 20, 16])?, Tensor::zeros(cx.device(), [1, 4, 20])?));
         let both = |x: &(Tensor<f16, 4>, Tensor<f32, 3>)| Ok(read(&x.0)? + &read(&x.1)?);
@@ -171,15 +235,23 @@ fn attention_of_bytes_within_a_workspace() {
 #[test]
 fn one_scale_of_bytes_within_a_workspace() {
     on_every_device(|cx| {
-        let (x, _) = &Random::new(73).tensor::<bf16, 2>(cx, [50, 140]);
-        let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [1])?));
         let both = |x: &(Tensor<F8E4M3, 2>, Tensor<f32, 1>)| Ok(read(&x.0)? + &read(&x.1)?);
-        for garbage in [f32::NAN, f32::INFINITY] {
-            let want = (fp8::quantise_tensor(cx, x)?, both);
+        for (shape, garbage) in
+            [([50, 140], f32::NAN), ([50, 140], f32::INFINITY), ([0, 140], f32::NAN), ([3, 0], f32::NAN)]
+        {
+            let (x, _) = &Random::new(73).tensor::<bf16, 2>(cx, shape);
+            let nothing = || Ok((Tensor::zeros(cx.device(), shape)?, Tensor::zeros(cx.device(), [1])?));
+            let want = fp8::quantise_tensor(cx, x)?;
+            assert_eq!(want.1.to_vec()?[0] == f32::MIN_POSITIVE, want.0.is_empty());
+            let want = (want, both);
             check_workspace(cx, ("workspace", 1, garbage), want, nothing, |cx, workspace, (out, scale)| {
                 fp8::quantise_tensor_into_with(cx, x, out, scale, workspace)
             })?;
         }
+        let (x, mut out) = (Tensor::<f32, 2>::zeros(cx.device(), [3, 0])?, Tensor::zeros(cx.device(), [3, 0])?);
+        let mut scales = Tensor::upload(cx.device(), &[f32::NAN; 3], [3])?;
+        fp8::quantise_rows_into(cx, &x, &mut out, &mut scales)?;
+        assert_eq!(scales.to_vec()?, [f32::MIN_POSITIVE; 3]);
         Ok(())
     });
 }
@@ -236,6 +308,7 @@ fn sequences_into_tensors() {
 
 #[test]
 fn state_space_duality_within_a_workspace() {
+    assert_eq!(sequence::ssd_workspace([1 << 62, 3, 3, 1], 5), usize::MAX);
     on_every_device(|cx| {
         let mut random = Random::new(75);
         for (len, room) in [(150, 2 * 3 * 4 * 41), (0, 0)] {
@@ -248,7 +321,7 @@ fn state_space_duality_within_a_workspace() {
             let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [2, 4, 5, 8])?));
             let both = |x: &(Tensor<bf16, 4>, Tensor<f32, 4>)| Ok(read(&x.0)? + &read(&x.1)?);
             check_workspace(cx, ("workspace", room, f32::NAN), (want, both), nothing, |cx, workspace, (y, last)| {
-                sequence::ssd_into(cx, x, dt, a, b, c, None, None, workspace, y, last)
+                sequence::ssd_into_with(cx, x, dt, a, b, c, None, None, y, last, workspace)
             })?;
         }
         Ok(())

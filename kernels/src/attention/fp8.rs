@@ -316,7 +316,7 @@ fn run<O: Float>(
 /// The shape of values as [`order_values`] writes them, `[batch, kv_heads, dv, keys]`, with as many keys as fill rows of 16.
 fn ordered_shape(v: &TensorView<'_, F8E4M3, 4>) -> [usize; 4] {
     let [batch, kv_heads, keys, dv] = v.shape();
-    [batch, kv_heads, dv, keys.next_multiple_of(RUN)]
+    [batch, kv_heads, dv, keys.checked_next_multiple_of(RUN).unwrap_or(usize::MAX)]
 }
 
 /// Launches [`order_values`], into a tensor of that shape.

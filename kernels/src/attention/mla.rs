@@ -309,7 +309,7 @@ impl Sizes {
     /// The configuration for these sizes. It has at least one part.
     fn config<T: Float>(&self, cx: &Context) -> Result<MlaConfig> {
         let &Sizes { sequences, heads, queries, rank, positions, page_size, keys } = self;
-        let programs = heads.div_ceil(64) * queries * sequences;
+        let programs = heads.div_ceil(64).saturating_mul(queries).saturating_mul(sequences);
         let key = Key::from(T::ELEMENT).and([Some(programs), Some(page_size)]);
         let bytes = (rank + positions) * size_of::<T>();
         let rule = || MlaConfig::rule(cx.device(), bytes, keys, page_size, programs);

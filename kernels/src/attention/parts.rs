@@ -1,5 +1,6 @@
 //! Results of attention over parts of the keys, before they are [merged](super::merge).
 
+use crate::workspace::contiguous;
 use crate::{TensorViewMut, check};
 use tilewright::{DType, Result};
 
@@ -27,9 +28,7 @@ impl<'a> Partial<'a> {
     /// [`Error::InvalidTensor`](tilewright::Error::InvalidTensor) if the workspace has gaps, or fewer elements than
     /// [`workspace`] says.
     pub(super) fn of(workspace: TensorViewMut<'a, f32, 1>, parts: usize, result: [usize; 4]) -> Result<Option<Self>> {
-        if !workspace.is_contiguous() {
-            return Err(check::invalid("workspace", "is not contiguous", "give a tensor without gaps"));
-        }
+        let workspace = contiguous("workspace", workspace)?;
         let needed = self::workspace(parts, result);
         if workspace.len() < needed {
             let problem = format!("has {} elements", workspace.len());

@@ -25,7 +25,7 @@ mod walk;
 pub use arg::{argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with};
 pub use conv::{
     ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_input_into,
-    conv2d_backward_weight, conv2d_backward_weight_into, conv2d_backward_weight_workspace, conv2d_into,
+    conv2d_backward_weight, conv2d_backward_weight_into_with, conv2d_backward_weight_workspace, conv2d_into,
 };
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
@@ -49,6 +49,7 @@ pub use quantise::{
 };
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
+pub(crate) use reduce::write_zeros;
 pub use reduce::{
     max, max_all, max_into, max_into_with, mean, mean_all, mean_into, mean_into_with, min, min_all, min_into,
     min_into_with, norm_l1, norm_l1_all, norm_l1_into, norm_l1_into_with, norm_l2, norm_l2_all, norm_l2_into,

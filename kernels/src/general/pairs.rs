@@ -1,6 +1,6 @@
 //! Workspaces of functions that deal in values and their indices.
 
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, TensorViewMut};
 use tilewright::{DType, Result};
 
@@ -24,9 +24,12 @@ pub struct PairRoom {
 
 impl<'a, T: DType> PairWorkspace<'a, T> {
     /// Refuses one with gaps.
-    pub(super) fn packed(self) -> Result<Self> {
+    pub(super) fn contiguous(self) -> Result<Self> {
         let PairWorkspace { values, places } = self;
-        Ok(PairWorkspace { values: packed("workspace.values", values)?, places: packed("workspace.places", places)? })
+        Ok(PairWorkspace {
+            values: contiguous("workspace.values", values)?,
+            places: contiguous("workspace.places", places)?,
+        })
     }
 }
 

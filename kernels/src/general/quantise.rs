@@ -2,7 +2,7 @@
 
 use super::number::Real;
 use super::reduce::{largest_magnitude, reduction_workspace};
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -170,7 +170,7 @@ fn scale_shape([rows, columns]: [usize; 2], scales: Scales) -> Result<([usize; 2
 ///
 /// # Numerics
 ///
-/// In f32; `q` is rounded to the nearest, ties to even. A scale of zeros is 1. NaN stays NaN in floats and is 0 in i8, and has
+/// In f32; `q` is rounded to the nearest, ties to even. A scale of zeros, or of no elements, is 1. NaN stays NaN in floats and is 0 in i8, and has
 /// no part in the maximum; with an infinite element finite ones are 0.
 ///
 /// # Errors
@@ -184,7 +184,7 @@ pub fn quantise<'a, Q: Quantised, T: Real>(
 ) -> Result<(Tensor<Q, 2>, Tensor<f32, 2>)> {
     let x = x.into();
     let mut q = Tensor::empty(cx.device(), x.shape())?;
-    let mut out_scales = Tensor::zeros(cx.device(), scale_shape(x.shape(), scales)?.0)?;
+    let mut out_scales = Tensor::empty(cx.device(), scale_shape(x.shape(), scales)?.0)?;
     quantise_into(cx, x, scales, &mut q, &mut out_scales)?;
     Ok((q, out_scales))
 }
@@ -237,7 +237,7 @@ pub fn quantise_into_with<'a, 'b, 'c, Q: Quantised, T: Real>(
     workspace: QuantiseWorkspace<'_, T>,
 ) -> Result<()> {
     let QuantiseWorkspace { peak, partials } = workspace;
-    let (peak, partials) = (packed("workspace.peak", peak)?, packed("workspace.partials", partials)?);
+    let (peak, partials) = (contiguous("workspace.peak", peak)?, contiguous("workspace.partials", partials)?);
     run(cx, x.into(), scales, (q.into(), out_scales.into()), Some(QuantiseWorkspace { peak, partials }))
 }
 
@@ -249,7 +249,7 @@ pub fn quantise_into_with<'a, 'b, 'c, Q: Quantised, T: Real>(
 /// [`tilewright::Error::InvalidTensor`] if a tensor of one scale has gaps or more than 2^31 - 1 elements.
 pub fn quantise_workspace<'a, T: Real>(x: impl Into<TensorView<'a, T, 2>>, scales: Scales) -> Result<QuantiseRoom> {
     let x = x.into();
-    if scales != Scales::Tensor || x.is_empty() {
+    if scales != Scales::Tensor {
         return Ok(QuantiseRoom::default());
     }
     Ok(QuantiseRoom { peak: 1, partials: reduction_workspace(x.reshape([x.len()])?, 0)? })
@@ -270,7 +270,8 @@ fn run<Q: Quantised, T: Real>(
     }
     let (from, to) = (x.rows("x")?, q.rows("q")?);
     let columns = check::size("x", from.columns)?;
-    if x.is_empty() {
+    // Scales of no elements are written, too.
+    if out_scales.is_empty() {
         return Ok(());
     }
     let (stream, strides) = (cx.stream(), (from.stride as i64, to.stride as i64));
@@ -323,7 +324,7 @@ fn by_one<Q: Quantised, T: Real>(
     largest_magnitude(cx, all, peak.view_mut(), ("workspace.partials", partials))?;
     QuantiseAllConsts { BLOCK: TILE }
         .call(x.elements(), peak.view(), q.elements(), out_scales.elements(), x.len() as i64, Q::LARGEST)
-        .grid(x.len().div_ceil(TILE))
+        .grid(x.len().div_ceil(TILE).max(1))
         .num_warps(8)
         .stream(cx.stream())
         .launch(cx.device())

@@ -291,7 +291,8 @@ impl<'a> Keys<'a> {
 
 /// Counts of each tile of rows, and of rows.
 fn counts_len(rows: usize, columns: usize, block: usize) -> usize {
-    rows * (columns.div_ceil(block) + 1) * DIGITS
+    // The launch refuses tiles of nothing. More than can be counted is more than any memory has.
+    (columns.div_ceil(block.max(1)) + 1).saturating_mul(DIGITS).saturating_mul(rows)
 }
 
 /// The counts of digits, and how rows are divided.
@@ -321,7 +322,7 @@ impl<'a> Digits<'a> {
         places: Option<To<'_, i32>>,
     ) -> Result<()> {
         let Digits { config: SortDigitsConfig { block, num_warps }, rows, columns, .. } = *self;
-        let (tiles, shift) = (columns.div_ceil(block), 8 * pass as i32);
+        let (tiles, shift) = (columns.div_ceil(block.max(1)), 8 * pass as i32);
         CountDigitsConsts { SIGNED: T::SIGNED, FLOAT: T::FLOAT, DESCENDING: order == Order::Descending, BLOCK: block }
             .call::<T, T::Bits>(x, self.counts.reborrow(), columns as i32, shift, x_stride as i64)
             .grid((rows, tiles))

@@ -2,7 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::number::{Number, Real};
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -137,6 +137,13 @@ pub(super) fn sum_as<T: Real, const R: usize>(
     sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", Some(workspace)))
 }
 
+/// Zeros, written by a launch: filling memory is no work of a stream that is captured. They are sums of no elements.
+pub(crate) fn write_zeros<T: Number<Total = T>>(cx: &Context, out: ViewMut<'_, T>) -> Result<()> {
+    let (none, out) = out.split_at_mut(0)?;
+    let len = out.len();
+    sum_into(cx, TensorView::new(none.as_view(), [0, len])?, 0, TensorViewMut::new(out, [1, len])?)
+}
+
 /// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.
 pub(super) fn largest_magnitude<T: Real>(
     cx: &Context,
@@ -183,7 +190,8 @@ pub(super) fn not_empty<const R: usize>(shape: [usize; R], axis: usize) -> Resul
 }
 
 /// How many elements a reduction along `axis` needs as its workspace, whatever the device: the results of pieces, for few
-/// long rows, and 0 for others. [`sum_into_with`] and its kind say of which dtype they are.
+/// long rows, and 0 for others. [`sum_into_with`] and its kind say of which dtype they are. Both the shape and the strides of
+/// `x` matter: ask with the tensor that is reduced, not with another one of its shape.
 ///
 /// # Errors
 ///
@@ -259,7 +267,7 @@ macro_rules! functions {
             out: impl Into<TensorViewMut<'b, $out, R>>,
             workspace: impl Into<TensorViewMut<'c, $wide, 1>>,
         ) -> Result<()> {
-            let (x, workspace) = (x.into(), packed("workspace", workspace.into())?);
+            let (x, workspace) = (x.into(), contiguous("workspace", workspace.into())?);
             $empty(x.shape(), axis)?;
             let identity: $wide = $identity;
             $kernel::run(cx, x, axis, out.into(), identity, ("workspace", Some(workspace)))

@@ -6,7 +6,7 @@ use super::number::Real;
 use super::pairs::PairWorkspace;
 use super::topk::{self, Extreme};
 use crate::arguments::vector;
-use crate::workspace::{Memory, packed, part, room};
+use crate::workspace::{Memory, contiguous, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, ViewMut};
@@ -201,8 +201,8 @@ pub fn sample_into_with<'a, 'b, T: Real>(
     workspace: SampleWorkspace<'_, T>,
 ) -> Result<()> {
     let SampleWorkspace { values, places, noisy } = workspace;
-    let values = packed("workspace.values", values)?;
-    let (places, noisy) = (packed("workspace.places", places)?, packed("workspace.noisy", noisy)?);
+    let values = contiguous("workspace.values", values)?;
+    let (places, noisy) = (contiguous("workspace.places", places)?, contiguous("workspace.noisy", noisy)?);
     run(cx, logits.into(), sampling, out.into(), Some(SampleWorkspace { values, places, noisy }))
 }
 

@@ -3,7 +3,7 @@
 use super::axis::{Kept, Work};
 use super::number::Number;
 use super::reduce::{products, sums};
-use crate::workspace::{Memory, packed, part, room};
+use crate::workspace::{Memory, contiguous, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -151,7 +151,8 @@ pub(super) fn twice(work: &Work) -> usize {
 }
 
 /// How many elements a scan along `axis` needs as its workspace, whatever the device: for few long rows the totals of pieces
-/// twice, and 0 for others. [`cumsum_into_with`] and its kind say of which dtype they are.
+/// twice, and 0 for others. [`cumsum_into_with`] and its kind say of which dtype they are. Both the shape and the strides of `x`
+/// matter: ask with the tensor that is scanned, not with another one of its shape.
 ///
 /// # Errors
 ///
@@ -222,7 +223,7 @@ macro_rules! functions {
             out: impl Into<TensorViewMut<'b, T::Total, R>>,
             workspace: impl Into<TensorViewMut<'c, T::Wide, 1>>,
         ) -> Result<()> {
-            let workspace = packed("workspace", workspace.into())?;
+            let workspace = contiguous("workspace", workspace.into())?;
             $kernel::run(cx, x.into(), axis, out.into(), (T::Wide::$identity, direction), Some(workspace))
         }
     };

@@ -219,7 +219,7 @@ macro_rules! functions {
             workspace: PairWorkspace<'_, T>,
         ) -> Result<()> {
             let to = (values.into(), places.into());
-            run(cx, x.into(), axis, to, ($largest, T::$least), Some(workspace.packed()?))
+            run(cx, x.into(), axis, to, ($largest, T::$least), Some(workspace.contiguous()?))
         }
     };
 }

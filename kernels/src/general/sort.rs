@@ -209,7 +209,7 @@ pub fn sort_into_with<'a, 'b, 'c, T: Number, const R: usize>(
     places: impl Into<TensorViewMut<'c, i32, R>>,
     workspace: PairWorkspace<'_, T>,
 ) -> Result<()> {
-    run(cx, x.into(), order, Some(values.into()), Some(places.into()), Some(workspace.packed()?))
+    run(cx, x.into(), order, Some(values.into()), Some(places.into()), Some(workspace.contiguous()?))
 }
 
 /// What [`sort_into_with`] needs as its workspace, with the same context and a tensor of this shape: rows that are sorted in

@@ -310,7 +310,7 @@ pub fn topk_into_with<'a, 'b, 'c, T: Number, const R: usize>(
     places: impl Into<TensorViewMut<'c, i32, R>>,
     workspace: PairWorkspace<'_, T>,
 ) -> Result<()> {
-    into(cx, x.into(), (k, extreme), (values.into(), places.into()), Some(workspace.packed()?))
+    into(cx, x.into(), (k, extreme), (values.into(), places.into()), Some(workspace.contiguous()?))
 }
 
 /// What [`topk_into_with`] needs as its workspace for the `k` best elements of rows like these, whatever the device: the

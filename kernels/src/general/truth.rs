@@ -2,7 +2,7 @@
 
 use super::axis::{Kept, Work};
 use super::reduce::{reduced, reduced_shape};
-use crate::workspace::{Memory, packed};
+use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -130,7 +130,7 @@ macro_rules! functions {
             out: impl Into<TensorViewMut<'b, bool, R>>,
             workspace: impl Into<TensorViewMut<'c, bool, 1>>,
         ) -> Result<()> {
-            run(cx, x.into(), axis, out.into(), $all, Some(packed("workspace", workspace.into())?))
+            run(cx, x.into(), axis, out.into(), $all, Some(contiguous("workspace", workspace.into())?))
         }
 
         #[doc = concat!("[`", stringify!($name), "`] over all elements of a tensor in row-major order without gaps.")]

@@ -320,7 +320,7 @@ pub fn group_norm_into<'a, 'b, T: Float>(
 ///
 /// # Errors
 ///
-/// As [`group_norm_into`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
+/// As [`group_norm_into`], and [`Error::InvalidTensor`] if the workspace has another dtype or gaps, or is too small.
 pub fn group_norm_into_with<'a, 'b, 'c, T: Float, P: Float>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 3>>,
@@ -329,7 +329,8 @@ pub fn group_norm_into_with<'a, 'b, 'c, T: Float, P: Float>(
     out: impl Into<TensorViewMut<'b, T, 3>>,
     workspace: impl Into<TensorViewMut<'c, P, 1>>,
 ) -> Result<()> {
-    let workspace = workspace::packed("workspace", workspace.into())?;
+    workspace::dtype_of_sums::<T, P>("workspace")?;
+    let workspace = workspace::contiguous("workspace", workspace.into())?;
     forward(cx, x.into(), groups, norm, out.into(), Some(workspace))
 }
 

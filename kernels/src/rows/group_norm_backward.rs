@@ -10,7 +10,7 @@ use super::norm_backward::{NormGradients, sums_of_columns};
 use crate::arguments::{maybe, packed, vector};
 use crate::config::Key;
 use crate::device::row_sums;
-use crate::workspace::{Memory, part, room};
+use crate::workspace::{Memory, dtype_of_sums, part, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -246,7 +246,7 @@ pub(super) fn group_weights<T: Float, P: Float, const M: usize, const N: usize>(
     }
 }
 
-/// Where [`group_norm_backward_into`] writes, and in what it works.
+/// Where [`group_norm_backward_into_with`] writes, and in what it works.
 #[derive(Debug)]
 pub struct GroupNormGradientsMut<'a, T: DType, P: DType> {
     /// The gradient of `x`, of its shape without gaps.
@@ -376,11 +376,11 @@ fn allocate<T: Float, P: Float>(
         dbias: dbias.as_mut().map(|dbias| dbias.view_mut()),
         workspace: workspace.view_mut(),
     };
-    group_norm_backward_into(cx, x, dy, groups, norm, gradients)?;
+    group_norm_backward_into_with(cx, x, dy, groups, norm, gradients)?;
     Ok(NormGradients { dx, dweight, dbias })
 }
 
-/// How many elements of a workspace [`group_norm_backward_into`] needs, with the same context and a tensor of this shape,
+/// How many elements of a workspace [`group_norm_backward_into_with`] needs, with the same context and a tensor of this shape,
 /// whichever gradients are asked for.
 ///
 /// # Errors
@@ -400,13 +400,13 @@ pub fn group_norm_backward_workspace<'a, T: Float>(
     Ok(room(&Plan::of::<T>(cx, sizes)?.parts()))
 }
 
-/// [`group_norm_backward`], into tensors that are given, within a workspace. Nothing is allocated.
+/// [`group_norm_backward`], into tensors that are given, with the workspace among them. Nothing is allocated.
 ///
 /// # Errors
 ///
 /// As [`group_norm_backward`], and [`Error::InvalidTensor`] if shapes of the gradients do not fit or they have gaps, or if the
-/// workspace has gaps or is too small.
-pub fn group_norm_backward_into<'a, 'b, T: Float, P: Float>(
+/// workspace has another dtype or gaps, or is too small.
+pub fn group_norm_backward_into_with<'a, 'b, T: Float, P: Float>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 3>>,
     dy: impl Into<TensorView<'b, T, 3>>,
@@ -416,6 +416,7 @@ pub fn group_norm_backward_into<'a, 'b, T: Float, P: Float>(
 ) -> Result<()> {
     let (x, dy) = (x.into(), dy.into());
     let GroupNormGradientsMut { dx, mut dweight, mut dbias, workspace } = gradients;
+    dtype_of_sums::<T, P>("workspace")?;
     let sizes = Sizes::of(&x, groups, norm)?;
     for (name, like, is_contiguous) in [("dy", dy.shape(), dy.is_contiguous()), ("dx", dx.shape(), dx.is_contiguous())]
     {

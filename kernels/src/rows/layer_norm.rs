@@ -76,7 +76,7 @@ pub fn layer_norm_backward<'a, 'b, T: Float, const R: usize>(
 ///
 /// # Errors
 ///
-/// As [`layer_norm`], and [`Error::InvalidTensor`] if the workspace has another shape than it should.
+/// As [`layer_norm`], and [`Error::InvalidTensor`] if the workspace has another shape or dtype than it should.
 pub fn layer_norm_backward_into<'a, 'b, T: Float, P: Float, const R: usize>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, R>>,

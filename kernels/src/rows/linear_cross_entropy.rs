@@ -120,10 +120,10 @@ fn add_product<T: Float, C: Float>(
     mut c: TensorViewMut<'_, C, 2>,
     add: bool,
 ) -> Result<()> {
-    if add_blocks(cx, &a, &b, &mut c, add)? {
+    let ([k, m], [_, n]) = (a.shape(), b.shape());
+    if k > 0 && add_blocks(cx, &a, &b, &mut c, add)? {
         return Ok(());
     }
-    let ([k, m], [_, n]) = (a.shape(), b.shape());
     // Half as many numbers along the inner dimension where each has twice the size, or three products.
     let (block, inner) = if size_of::<T>() <= 2 { (128, 64) } else { (64, 32) };
     let [a_k, a_m] = a.strides().map(|stride| stride as i64);
@@ -193,7 +193,7 @@ pub fn linear_cross_entropy<'a, 'b, 'c, T: Float, I: Int>(
     let device = cx.device();
     let mut loss = Tensor::empty(device, [options.reduction.len(rows)])?;
     let mut dx = Tensor::empty(device, x.shape())?;
-    let mut dweight = Tensor::zeros(device, weight.shape())?;
+    let mut dweight = Tensor::empty(device, weight.shape())?;
     let mut logits = Tensor::empty(device, [chunk, classes])?;
     let out = LinearCrossEntropyMut {
         loss: loss.view_mut(),
@@ -223,13 +223,13 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     linear_cross_entropy_into_with(cx, x, weight, targets, options, out, workspace)
 }
 
-/// [`linear_cross_entropy_into`], with a workspace for the losses of rows, whatever the reduction; its `scale` is left as it is
-/// but for the mean. What it holds does not matter. Nothing is allocated.
+/// [`linear_cross_entropy_into`], with a workspace for the losses of rows, whatever the reduction, and for the scale of a mean:
+/// of other reductions `scale` is neither checked nor written. What the workspace holds does not matter. Nothing is allocated.
 ///
 /// # Errors
 ///
-/// As [`linear_cross_entropy_into`], and [`Error::InvalidTensor`] if the workspace has other shapes than
-/// [`CrossEntropyWorkspace`] says, or gaps.
+/// As [`linear_cross_entropy_into`], and [`Error::InvalidTensor`] if the losses of the workspace, or for a mean its scale, have
+/// other shapes than [`CrossEntropyWorkspace`] says, or if the losses have gaps.
 pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 2>>,
@@ -274,6 +274,10 @@ pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
         gradient(cx, work, &options)?;
         matmul().run_into(cx, logits.as_view(), weight, dx.reborrow().narrow(0, first..last)?)?;
         add_product(cx, logits.as_view(), part, dweight.reborrow(), first > 0)?;
+    }
+    if let (0, Some((_, dweight))) = (rows, &mut gradients) {
+        // Of no rows it is a product without terms: zeros.
+        add_product(cx, logits.as_view().narrow(0, 0..0)?, x, dweight.reborrow(), false)?;
     }
     if options.reduction == Reduction::None {
         return crate::general::copy_into(cx, &row_losses, loss);

@@ -44,7 +44,7 @@ pub use gated::{
 };
 pub use group_norm::{GroupNormConfig, group_norm, group_norm_into, group_norm_into_with, group_norm_workspace};
 pub use group_norm_backward::{
-    GroupNormGradientsMut, group_norm_backward, group_norm_backward_into, group_norm_backward_workspace,
+    GroupNormGradientsMut, group_norm_backward, group_norm_backward_into_with, group_norm_backward_workspace,
 };
 pub use layer_norm::{
     add_rms_norm, add_rms_norm_backward, add_rms_norm_backward_into, add_rms_norm_into, layer_norm,

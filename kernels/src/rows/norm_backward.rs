@@ -8,6 +8,7 @@ use super::norm::Norm;
 use crate::arguments::{maybe, packed, vector};
 use crate::config::config;
 use crate::device::row_sums;
+use crate::workspace::dtype_of_sums;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
@@ -240,7 +241,7 @@ pub struct NormGradientsMut<'a, T: DType, P: DType, const R: usize> {
     pub dbias: Option<TensorViewMut<'a, T, 1>>,
     /// Workspace for the gradients of weight and bias, `[gradients * programs, columns]` without gaps, which need not be
     /// zero: where both are asked for, it has two rows for each program. As many programs run, so that its size decides
-    /// the order of the sums; [`norm_programs`] says how many fill the device. `f32`, or `f64` for sums of `f64`.
+    /// the order of the sums; [`norm_programs`] says how many fill the device. `f32`, or `f64` for `x` of `f64`.
     pub sums: TensorViewMut<'a, P, 2>,
 }
 
@@ -251,7 +252,11 @@ pub struct NormGradientsMut<'a, T: DType, P: DType, const R: usize> {
 /// [`Error::InvalidSetting`] if the context's table is wrong.
 pub fn norm_programs(cx: &Context, dtype: ElementType, rows: usize, columns: usize) -> Result<usize> {
     let config = cx.config(dtype, &[rows, columns], || NormBackwardConfig::choose(columns, dtype))?;
-    Ok((cx.device().multiprocessor_count() * config.programs).clamp(1, rows.div_ceil(config.rows.max(1)).max(1)))
+    Ok(cx
+        .device()
+        .multiprocessor_count()
+        .saturating_mul(config.programs)
+        .clamp(1, rows.div_ceil(config.rows.max(1)).max(1)))
 }
 
 /// What is read.
@@ -306,6 +311,7 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
     targets: NormGradientsMut<'_, T, P, R>,
 ) -> Result<()> {
     let (Inputs { x, dy, extra }, NormGradientsMut { dx, dweight, dbias, sums }) = (inputs, targets);
+    dtype_of_sums::<T, P>("sums")?;
     check::shape("dy", dy.shape(), x.shape())?;
     check::shape("dx", dx.shape(), x.shape())?;
     let (from, grads, to) = (x.rows("x")?, dy.rows("dy")?, dx.rows("dx")?);

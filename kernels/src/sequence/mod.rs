@@ -13,7 +13,7 @@ pub use linear::{gated_linear_attention, gated_linear_attention_into};
 pub use linear_backward::{GatedLinearAttentionGradients, gated_linear_attention_backward};
 pub use selective::{SelectiveScan, selective_scan, selective_scan_into};
 pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
-pub use ssd::{ssd, ssd_into, ssd_workspace};
+pub use ssd::{ssd, ssd_into_with, ssd_workspace};
 pub use ssd_backward::{SsdGradients, ssd_backward};
 
 use crate::check;

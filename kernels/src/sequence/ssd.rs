@@ -341,7 +341,7 @@ pub fn ssd<'a, T: Real>(
 ///
 /// As [`ssd`], and if shapes of `y` and `last` do not fit or they have gaps, or if the workspace has or is too small.
 #[allow(clippy::too_many_arguments)]
-pub fn ssd_into<'a, 'b, T: Real>(
+pub fn ssd_into_with<'a, 'b, T: Real>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 4>>,
     dt: impl Into<TensorView<'a, T::Sums, 3>>,
@@ -350,15 +350,15 @@ pub fn ssd_into<'a, 'b, T: Real>(
     c: impl Into<TensorView<'a, T, 4>>,
     skip: Option<TensorView<'a, T::Sums, 1>>,
     initial: Option<TensorView<'a, T::Sums, 4>>,
-    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
     y: impl Into<TensorViewMut<'b, T, 4>>,
     last: impl Into<TensorViewMut<'b, T::Sums, 4>>,
+    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
 ) -> Result<()> {
     let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
     run(cx, &inputs, Some(workspace.into()), y.into(), last.into())
 }
 
-/// How many elements [`ssd_into`] needs as its workspace for `x` of this shape, `[batch, len, heads, p]`, with states of `n` by
+/// How many elements [`ssd_into_with`] needs as its workspace for `x` of this shape, `[batch, len, heads, p]`, with states of `n` by
 /// `p`, whatever the device: of each head and each 64 steps a state, and one number more.
 pub fn ssd_workspace([batch, len, heads, p]: [usize; 4], n: usize) -> usize {
     room(&Sizes { batch, len, heads, groups: 1, n, p }.lens())

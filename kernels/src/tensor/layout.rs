@@ -35,7 +35,8 @@ pub(crate) fn collapse(shape: &[usize], strides: &[usize]) -> Option<Run> {
             run = Run { size, stride };
             first = false;
         } else if size == 0 || run.size == 0 || stride == run.stride.checked_mul(run.size)? {
-            run.size *= size;
+            // More than can be counted is so beside a dimension without elements alone.
+            run.size = run.size.saturating_mul(size);
         } else {
             return None;
         }

@@ -1,29 +1,23 @@
 //! Functions in workspaces that are given.
 
-use crate::common::{Random, Real, check_workspace, message, on_every_device};
+use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};
 use std::cell::RefCell;
-use std::fmt::Debug;
 use tilewright::prelude::*;
 use tilewright_kernels::general::{
-    self, Convolution, Direction, Extreme, Number, Order, PairRoom, PairWorkspace, QuantiseRoom, QuantiseWorkspace,
-    Quantised, SampleWorkspace, Sampling, Scales,
+    self, ConvWeightConfig, Convolution, Direction, Extreme, Number, Order, PairRoom, PairWorkspace, QuantiseRoom,
+    QuantiseWorkspace, Quantised, SampleWorkspace, Sampling, Scales, SortDigitsConfig,
 };
-use tilewright_kernels::{Context, Tensor, TensorViewMut};
+use tilewright_kernels::{Context, Tensor, TensorView, TensorViewMut};
 
 /// Shapes with the dimension of the work: of one piece, and of several with and without neighbours.
 const WORK: [([usize; 3], usize); 4] = [([3, 5, 7], 1), ([1, 40_000, 1], 1), ([2, 1, 40_000], 2), ([33_000, 2, 3], 0)];
 
-/// All elements, with every digit that tells them apart.
-fn read<T: DType + Debug, const R: usize>(x: &Tensor<T, R>) -> Result<String, Error> {
-    Ok(format!("{:?}", x.to_vec()?))
-}
-
-fn read_both<T: DType + Debug, const R: usize>(x: &(Tensor<T, R>, Tensor<i32, R>)) -> Result<String, Error> {
+fn read_both<T: DType, const R: usize>(x: &(Tensor<T, R>, Tensor<i32, R>)) -> Result<String, Error> {
     Ok(read(&x.0)? + &read(&x.1)?)
 }
 
 /// [`check_workspace`] of a function with one result.
-fn check<T: DType + Debug, W: DType + Debug, const R: usize>(
+fn check<T: DType, W: Mark, const R: usize>(
     cx: &Context,
     room: (usize, W),
     want: Tensor<T, R>,
@@ -39,7 +33,7 @@ fn check<T: DType + Debug, W: DType + Debug, const R: usize>(
 type Both<T, const R: usize> = (Tensor<T, R>, Tensor<i32, R>);
 
 /// [`check_workspace`] of a function with values and places, of either part of its workspace.
-fn check_pair<T: DType + Debug, const R: usize>(
+fn check_pair<T: Mark, const R: usize>(
     cx: &Context,
     (room, garbage): (PairRoom, T),
     want: impl Fn() -> Result<Both<T, R>, Error>,
@@ -86,6 +80,8 @@ fn reductions_within_a_workspace() {
             check_each!(x, (room, f16::NAN), max max_into_with, min min_into_with,);
             let x = &Tensor::upload(cx.device(), &vec![7i8; x.len()], shape)?;
             check_each!(x, (room, i64::MAX), sum sum_into_with, prod prod_into_with,);
+            let (x, _) = &Random::new(59).tensor::<f64, 3>(cx, shape);
+            check_each!(x, (room, f64::NAN), sum sum_into_with, mean mean_into_with, norm_l2 norm_l2_into_with,);
         }
         let none = Tensor::<f32, 2>::zeros(cx.device(), [0, 40_000])?;
         assert_eq!(general::reduction_workspace(&none, 1)?, 0);
@@ -156,6 +152,12 @@ fn scans_within_a_workspace() {
             check(cx, (room, f32::NAN), want, |cx, workspace, out| {
                 general::cumprod_into_with(cx, x, axis, Direction::Forward, out, workspace)
             })?;
+            let whole: Vec<i32> = (0..x.len() as i32).collect();
+            let whole = &Tensor::upload(cx.device(), &whole, shape)?;
+            let want = general::cumsum(cx, whole, axis, Direction::Backward)?;
+            check(cx, (room, i64::MAX), want, |cx, workspace, out| {
+                general::cumsum_into_with(cx, whole, axis, Direction::Backward, out, workspace)
+            })?;
             let room = (PairRoom { values: room, places: room }, f32::NAN);
             check_pair(
                 cx,
@@ -174,7 +176,7 @@ fn scans_within_a_workspace() {
     });
 }
 
-fn check_sorts<T: Number + Debug>(cx: &Context, x: &Tensor<T, 2>, pairs: usize) -> Result<(), Error> {
+fn check_sorts<T: Number + Mark>(cx: &Context, x: &Tensor<T, 2>, pairs: usize) -> Result<(), Error> {
     let room = general::sort_workspace(cx, x)?;
     assert_eq!(room.values / x.len(), pairs);
     for order in [Order::Ascending, Order::Descending] {
@@ -196,7 +198,13 @@ fn sorts_within_a_workspace() {
         check_sorts(cx, &random.tensor::<f32, 2>(cx, [2, 16_391]).0, 2)?;
         check_sorts(cx, &random.tensor::<bf16, 2>(cx, [2, 16_391]).0, 1)?;
         let bytes: Vec<u8> = (0..16_400).map(|_| random.bits() as u8).collect();
-        check_sorts(cx, &Tensor::upload(cx.device(), &bytes, [1, 16_400])?, 0)
+        check_sorts(cx, &Tensor::upload(cx.device(), &bytes, [1, 16_400])?, 0)?;
+        // Smaller tiles have more counts.
+        let (x, _) = &random.tensor::<f32, 2>(cx, [1, 16_391]);
+        let tiles = cx.clone().with_config(SortDigitsConfig { block: 512, num_warps: 4 });
+        let (large, small) = (general::sort_workspace(cx, x)?, general::sort_workspace(&tiles, x)?);
+        assert_eq!(small.places - large.places, (16_391usize.div_ceil(512) - 16_391usize.div_ceil(2048)) * 256);
+        check_sorts(&tiles, x, 2)
     });
 }
 
@@ -221,11 +229,14 @@ fn the_largest_elements_within_a_workspace() {
     });
 }
 
-fn check_quantised<T: Real + general::Real, Q: Quantised + Debug>(
+fn check_quantised<T, Q: Quantised>(
     cx: &Context,
     (shape, scales): ([usize; 2], Scales),
     (nan, wide): (T, T::Sums),
-) -> Result<(), Error> {
+) -> Result<(), Error>
+where
+    T: Real + Mark + general::Real<Sums: Mark>,
+{
     let (x, _) = &Random::new(65).tensor::<T, 2>(cx, shape);
     let QuantiseRoom { peak, partials } = general::quantise_workspace(x, scales)?;
     let want = || general::quantise::<Q, T>(cx, x, scales);
@@ -250,7 +261,73 @@ fn quantisation_within_a_workspace() {
     on_every_device(|cx| {
         check_quantised::<f32, F8E4M3>(cx, ([5, 100], Scales::Row), (f32::NAN, f32::NAN))?;
         check_quantised::<bf16, i8>(cx, ([5, 100], Scales::Tensor), (bf16::NAN, f32::NAN))?;
-        check_quantised::<f16, F8E5M2>(cx, ([2, 20_000], Scales::Tensor), (f16::NAN, f32::NAN))
+        check_quantised::<f16, F8E5M2>(cx, ([2, 20_000], Scales::Tensor), (f16::NAN, f32::NAN))?;
+        check_quantised::<f64, i8>(cx, ([0, 140], Scales::Tensor), (f64::NAN, f64::NAN))?;
+        check_quantised::<f32, F8E4M3>(cx, ([3, 0], Scales::Tensor), (f32::NAN, f32::NAN))
+    });
+}
+
+/// The scale of no elements is that of zeros, whatever was there.
+#[test]
+fn scales_of_no_elements_are_written() {
+    on_every_device(|cx| {
+        for (shape, scales, want) in [
+            ([0, 140], Scales::Tensor, [1, 1]),
+            ([3, 0], Scales::Tensor, [1, 1]),
+            ([3, 0], Scales::Row, [3, 1]),
+            ([0, 140], Scales::Row, [0, 1]),
+            ([3, 0], Scales::Group(16), [3, 0]),
+        ] {
+            let (x, mut q) = (Tensor::<f32, 2>::zeros(cx.device(), shape)?, Tensor::zeros(cx.device(), shape)?);
+            let count = want.iter().product();
+            let mut to = Tensor::upload(cx.device(), &vec![f32::NAN; count], want)?;
+            general::quantise_into::<i8, f32>(cx, &x, scales, &mut q, &mut to)?;
+            assert_eq!(to.to_vec()?, vec![1.0; count], "{shape:?} {scales:?}");
+            assert_eq!(general::quantise::<i8, f32>(cx, &x, scales)?.1.to_vec()?, vec![1.0; count]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn sizes_that_cannot_be_counted_are_refused_or_the_largest() {
+    on_every_device(|cx| {
+        let device = cx.device();
+        // Tiles of nothing have a size, and are refused where they are launched.
+        let (x, _) = &Random::new(69).tensor::<f32, 2>(cx, [1, 16_391]);
+        let none = &cx.clone().with_config(SortDigitsConfig { block: 0, num_warps: 8 });
+        assert!(general::sort_workspace(none, x)?.places > 16_391 * 256);
+        assert!(general::sort(none, x, Order::Ascending).is_err());
+        let none = SortDigitsConfig { block: 1, num_warps: 8 };
+        let many = TensorView::with_strides(x.buffer(), [1 << 48, 16_391], [0, 1])?;
+        let room = general::sort_workspace(&cx.clone().with_config(none), many)?;
+        assert_eq!(room.places, usize::MAX);
+
+        let how = Convolution::default();
+        let x = &Tensor::<f32, 4>::zeros(device, [1, 3, 3, 1])?;
+        let none = ConvWeightConfig { block_m: 0, block_n: 0, block_k: 0, num_warps: 4, num_stages: 3, programs: 0 };
+        let none = &cx.clone().with_config(none);
+        assert!(general::conv2d_backward_weight_workspace(none, x, [2, 2, 2, 1], how)? >= 8);
+        let dy = Tensor::<f32, 4>::zeros(device, [1, 2, 2, 2])?;
+        assert!(general::conv2d_backward_weight(none, x, &dy, [2, 2, 2, 1], how).is_err());
+        let refused = message(general::conv2d_backward_weight_workspace(cx, x, [1 << 62, 3, 3, 1], how));
+        assert!(refused.starts_with("`dy` has a dimension of 4611686018427387904"), "{refused}");
+        let far = how.padding([usize::MAX; 2]);
+        assert!(general::conv2d_backward_weight_workspace(cx, x, [1, 3, 3, 1], far).is_err());
+        let far = how.dilation([usize::MAX; 2]);
+        assert!(general::conv2d_backward_weight_workspace(cx, x, [1, 3, 3, 1], far).is_err());
+        let wide = TensorView::with_strides(x.buffer(), [1 << 31, 1 << 31], [0, 0])?;
+        assert!(general::reduction_workspace(wide, 0).is_err() && general::scan_workspace(wide, 1).is_err());
+        let empty = TensorView::with_strides(x.buffer(), [0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 1])?;
+        assert!(general::reduction_workspace(empty, 0).is_err());
+
+        let filters = Tensor::<f32, 4>::zeros(device, [0, 1, 1, 0])?;
+        let mut pixels = device.empty::<f32>(0)?;
+        let dx = TensorViewMut::new(&mut pixels, [1 << 31, 1, 1, 0])?;
+        let dy = TensorView::new(filters.buffer(), [1 << 31, 1, 1, 0])?;
+        let refused = message(general::conv2d_backward_input_into(cx, &filters, dy, how, dx));
+        assert!(refused.starts_with("`dx` has a dimension of 2147483648"), "{refused}");
+        Ok(())
     });
 }
 
@@ -328,7 +405,7 @@ fn convolutions_into_tensors() {
             let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
             assert!(n > 0 || want.to_vec()? == [f16::ZERO; 180]);
             check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-                general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+                general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
             })?;
         }
         Ok(())
@@ -347,7 +424,7 @@ fn gradients_of_many_pixels_within_a_workspace() {
         assert!(room > 130 * 128, "{room}");
         let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
         check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-            general::conv2d_backward_weight_into(cx, x, dy, how, workspace, out)
+            general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
         })
     });
 }

@@ -84,7 +84,8 @@ fn each_activation_gates() {
         let [m, n, k] = [18, 16, 40];
         let mut random = Random::new(2);
         let ((x, xs), (w, ws)) = (random.tensor::<f16, 2>(cx, [m, k]), random.tensor::<f16, 2>(cx, [k, 2 * n]));
-        let cases: [(Activation, fn(f64) -> f64); 4] = [
+        type Gate = fn(f64) -> f64;
+        let cases: [(Activation, Gate); 4] = [
             (Activation::None, |x| x),
             (Activation::Relu, |x| x.max(0.0)),
             (Activation::Silu, silu),

@@ -35,7 +35,7 @@ config! {
 impl DecodeConfig {
     /// `programs` are those of one part, `by_lanes` says whether keys are [read in the order of lanes](order_of_lanes).
     pub(super) fn rule(device: &Device, by_lanes: bool, d: usize, rows: usize, keys: usize, programs: usize) -> Self {
-        let block_rows = rows.next_power_of_two().clamp(16, 64);
+        let block_rows = rows.min(64).next_power_of_two().max(16);
         if !device.is_cuda() {
             return DecodeConfig { block_rows: 16, block_k: 32, parts: 2, num_warps: 4, num_stages: 2 };
         }
@@ -247,12 +247,12 @@ fn decode_config<T: Float, K: Float>(
     group: usize,
 ) -> Result<DecodeConfig> {
     let ([batch, _, most, d], dv) = (q.shape(), keys.dv);
-    let (rows, programs) = (most * group, keys.heads * batch);
+    let (rows, programs) = (most.saturating_mul(group), keys.heads.saturating_mul(batch));
     let key = keys.key(T::ELEMENT, programs);
     let config = cx.config(key, &[d, rows, keys.most], || {
-        let blocks = rows.div_ceil(rows.next_power_of_two().clamp(16, 64));
+        let blocks = rows.div_ceil(rows.min(64).next_power_of_two().max(16));
         let by_lanes = K::ELEMENT.size() == 1 && T::ELEMENT.size() == 2 && order_of_lanes(d) == LANES;
-        DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks * programs)
+        DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks.saturating_mul(programs))
     })?;
     Ok(DecodeConfig { parts: config.parts.max(1), ..config })
 }

@@ -143,6 +143,7 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
 ) -> Result<Tensor<T, 4>> {
     let filters = filters.into();
     convolution.result(x_shape, filters.shape())?;
+    check_sizes("x_shape", x_shape)?;
     let mut dx = Tensor::empty(cx.device(), x_shape)?;
     conv2d_backward_input_into(cx, filters, dy, convolution, &mut dx)?;
     Ok(dx)
@@ -167,7 +168,7 @@ pub fn conv2d_backward_input_into<'a, 'b, 'c, T: Real>(
     check::shape("dy", dy.shape(), shape)?;
     check::packed("filters", &filters)?;
     check::packed("dy", &dy)?;
-    check_sizes("x_shape", x_shape)?;
+    check_sizes("dx", x_shape)?;
     check_sizes("dy", shape)?;
     let ([n, h, w, c], [_, kh, kw, per_group]) = (x_shape, filters.shape());
     if dx.is_empty() {
@@ -243,7 +244,8 @@ impl ConvWeightConfig {
     /// Pixels of a row that a block has: as many as leave no more than a fifth of them behind the ends of rows.
     fn wide(&self, q: usize) -> usize {
         let sizes = std::iter::successors(Some(self.block_k), |wide| Some(wide / 2)).take_while(|wide| *wide >= 8);
-        sizes.clone().find(|wide| 4 * q.next_multiple_of(*wide) <= 5 * q).or(sizes.last()).unwrap_or(self.block_k)
+        let fits = |wide: &usize| wide.saturating_mul(q.div_ceil(*wide)).saturating_mul(4) <= q.saturating_mul(5);
+        sizes.clone().find(fits).or(sizes.last()).unwrap_or(self.block_k).max(1)
     }
 }
 
@@ -282,29 +284,32 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
 /// # Errors
 ///
 /// As [`conv2d_backward_weight`], and if `dfilters` has gaps, or if the workspace has or is too small.
-pub fn conv2d_backward_weight_into<'a, 'b, 'c, 'd, T: Real>(
+pub fn conv2d_backward_weight_into_with<'a, 'b, 'c, 'd, T: Real>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 4>>,
     dy: impl Into<TensorView<'b, T, 4>>,
     convolution: Convolution,
-    workspace: impl Into<TensorViewMut<'c, T::Sums, 1>>,
-    dfilters: impl Into<TensorViewMut<'d, T, 4>>,
+    dfilters: impl Into<TensorViewMut<'c, T, 4>>,
+    workspace: impl Into<TensorViewMut<'d, T::Sums, 1>>,
 ) -> Result<()> {
     weight_gradient(cx, x.into(), dy.into(), convolution, dfilters.into(), Some(workspace.into()))
 }
 
-/// How many elements [`conv2d_backward_weight_into`] needs as its workspace, with the same context and tensors of these shapes.
+/// How many elements [`conv2d_backward_weight_into_with`] needs as its workspace, with the same context and tensors of these shapes.
 ///
 /// # Errors
 ///
-/// [`tilewright::Error::InvalidTensor`] if shapes do not fit, [`tilewright::Error::Tuning`] of a table's row that does not.
+/// [`tilewright::Error::InvalidTensor`] if shapes do not fit or are too large, [`tilewright::Error::Tuning`] of a table's row that does not.
 pub fn conv2d_backward_weight_workspace<'a, T: Real>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 4>>,
     filters_shape: [usize; 4],
     convolution: Convolution,
 ) -> Result<usize> {
-    let shape = convolution.result(x.into().shape(), filters_shape)?;
+    let x_shape = x.into().shape();
+    let shape = convolution.result(x_shape, filters_shape)?;
+    check_sizes("x", x_shape)?;
+    check_sizes("dy", shape)?;
     Ok(room(&Division::of::<T>(cx, convolution, shape, filters_shape)?.lens(filters_shape)?))
 }
 
@@ -328,25 +333,29 @@ impl Division {
         [n, p, q, o]: [usize; 4],
         [_, kh, kw, per_group]: [usize; 4],
     ) -> Result<Division> {
-        let (groups, taps, pixels) = (convolution.groups, kh * kw, n * p * q);
+        // Products that cannot be counted are of tensors without elements, or of filters that are refused for their size.
+        let product = |sizes: &[usize]| sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
+        let (groups, taps, pixels) = (convolution.groups, product(&[kh, kw]), product(&[n, p, q]));
         let outs = o / groups;
         let choose = || ConvWeightConfig::choose(outs, per_group, size_of::<T>());
         let config = cx.config(T::ELEMENT, &[pixels, outs, per_group], choose)?;
         let ConvWeightConfig { block_m: bm, block_n: bn, block_k: bk, programs, .. } = config;
         let wide = config.wide(q);
-        let (high, tiles) = ((bk / wide).max(1), outs.div_ceil(bm) * per_group.div_ceil(bn));
-        let blocks = (n * p).div_ceil(high) * q.div_ceil(wide);
+        // The launch refuses tiles of nothing.
+        let tiles = product(&[outs.div_ceil(bm.max(1)), per_group.div_ceil(bn.max(1))]);
+        let high = (bk / wide).max(1);
+        let blocks = product(&[product(&[n, p]).div_ceil(high), q.div_ceil(wide)]);
         // At least 512 pixels each, so that the sums are not most of the work.
-        let parts = programs.div_ceil((tiles * taps * groups).max(1)).min(pixels.div_ceil(512)).min(blocks);
+        let parts = programs.div_ceil(product(&[tiles, taps, groups]).max(1)).min(pixels.div_ceil(512)).min(blocks);
         let per_part = blocks.div_ceil(parts.max(1));
         Ok(Division { config, wide, high, tiles, parts: blocks.div_ceil(per_part.max(1)), per_part })
     }
 
     /// Elements of the workspace: the sums of parts, and the results of pieces where there are many.
     fn lens(&self, filters_shape: [usize; 4]) -> Result<[usize; 2]> {
-        let len: usize = filters_shape.iter().product();
+        let len = filters_shape.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
         let pieces = Work::of("dfilters", Layout::packed([self.parts, len]), 0, true)?.room();
-        Ok([self.parts * len, pieces])
+        Ok([self.parts.saturating_mul(len), pieces])
     }
 }
 

@@ -5,7 +5,7 @@ mod forward;
 
 pub use backward::{
     ConvWeightConfig, conv2d_backward_input, conv2d_backward_input_into, conv2d_backward_weight,
-    conv2d_backward_weight_into, conv2d_backward_weight_workspace,
+    conv2d_backward_weight_into_with, conv2d_backward_weight_workspace,
 };
 pub use forward::{ConvConfig, conv1d, conv2d, conv2d_into};
 
@@ -74,8 +74,8 @@ impl Convolution {
             ));
         }
         let along = |axis: usize, size: usize, taps: usize| {
-            let reach = self.dilation[axis] * (taps - 1) + 1;
-            let padded = size + 2 * self.padding[axis];
+            let reach = self.dilation[axis].checked_mul(taps - 1)?.checked_add(1)?;
+            let padded = self.padding[axis].saturating_mul(2).saturating_add(size);
             if padded < reach { None } else { Some((padded - reach) / self.stride[axis] + 1) }
         };
         match (along(0, h, kh), along(1, w, kw)) {

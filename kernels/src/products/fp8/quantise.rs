@@ -4,7 +4,7 @@
 //! out as that; each number is divided by it and rounded. What a product multiplies by later is the scale.
 
 use crate::arguments::packed;
-use crate::general::sum_into;
+use crate::general::write_zeros;
 use crate::workspace::Memory;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -162,7 +162,8 @@ fn without_gaps<T: DType, const R: usize>(
 ///
 /// # Numerics
 ///
-/// `scale = max(|x|) / 448`, correctly rounded and at least 2<sup>-126</sup>; `x / scale` is rounded to f8e4m3. NaN stays NaN.
+/// `scale = max(|x|) / 448`, correctly rounded and at least 2<sup>-126</sup>, which is that of no elements, too; `x / scale` is
+/// rounded to f8e4m3. NaN stays NaN.
 ///
 /// # Errors
 ///
@@ -239,12 +240,12 @@ pub fn quantise_rows<'a, T: Float>(
 ) -> Result<(Tensor<F8E4M3, 2>, Tensor<f32, 1>)> {
     let x = x.into();
     let mut out = Tensor::empty(cx.device(), x.shape())?;
-    let mut scales = Tensor::zeros(cx.device(), [x.shape()[0]])?;
+    let mut scales = Tensor::empty(cx.device(), [x.shape()[0]])?;
     quantise_rows_into(cx, x, &mut out, &mut scales)?;
     Ok((out, scales))
 }
 
-/// [`quantise_rows`], into tensors of the shapes of its results, without gaps. Of rows without columns nothing is written.
+/// [`quantise_rows`], into tensors of the shapes of its results, without gaps.
 ///
 /// # Errors
 ///
@@ -258,7 +259,7 @@ pub fn quantise_rows_into<'a, 'b, T: Float>(
     let (x, out, scales) = (x.into(), out.into(), scales.into());
     let ([rows, columns], stride) = (x.shape(), x.rows("x")?.stride);
     without_gaps(&x, &out, &scales, [rows])?;
-    if x.is_empty() {
+    if rows == 0 {
         return Ok(());
     }
     let block = columns.next_power_of_two().clamp(128, 4096);
@@ -316,16 +317,11 @@ pub fn quantise_tensor_into_with<'a, 'b, T: Float>(
     by_one(cx, x.into(), out.into(), scale.into(), Some(workspace.into()))
 }
 
-/// A zero, for the largest magnitude. Filling memory is no work of a stream that is captured, and a launch is: the sum of
-/// nothing.
-fn zero<'a>(
-    cx: &Context,
-    scale: &TensorViewMut<'_, f32, 1>,
-    workspace: Option<TensorViewMut<'a, f32, 1>>,
-) -> Result<Memory<'a, f32>> {
+/// A zero, for the largest magnitude.
+fn zero<'a>(cx: &Context, workspace: Option<TensorViewMut<'a, f32, 1>>) -> Result<Memory<'a, f32>> {
     let Some(workspace) = workspace else { return Ok(Memory::Own(cx.device().zeros(1)?)) };
     let mut zero = Memory::of(cx, "workspace", Some(workspace), 1)?;
-    sum_into(cx, scale.as_view().narrow(0, 0..0)?, 0, TensorViewMut::new(zero.view_mut(), [1])?)?;
+    write_zeros(cx, zero.view_mut())?;
     Ok(zero)
 }
 
@@ -336,14 +332,15 @@ fn by_one<T: Float>(
     scale: TensorViewMut<'_, f32, 1>,
     workspace: Option<TensorViewMut<'_, f32, 1>>,
 ) -> Result<()> {
-    let (rows, columns) = (check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?);
+    let [mut rows, mut columns] = [check::size("x", x.shape()[0])?, check::size("x", x.shape()[1])?];
     let stride = x.rows("x")?.stride as i64;
     without_gaps(&x, &out, &scale, [1])?;
+    let mut largest = zero(cx, workspace)?;
+    let mut grid = x.shape()[0].div_ceil(ROWS) * x.shape()[1].div_ceil(BLOCK);
     if x.is_empty() {
-        return scale.elements().fill(f32::MIN_POSITIVE);
+        // One program writes the scale, and finds no rows.
+        (rows, columns, grid) = (0, 1, 1);
     }
-    let mut largest = zero(cx, &scale, workspace)?;
-    let grid = x.shape()[0].div_ceil(ROWS) * x.shape()[1].div_ceil(BLOCK);
     largest_magnitude::<_, ROWS, BLOCK>(x.elements(), largest.view_mut(), rows, columns, stride)
         .grid(grid)
         .num_warps(4)

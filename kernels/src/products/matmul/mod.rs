@@ -13,6 +13,7 @@ use config::{EndLoad, Machine, Work};
 use super::Activation;
 use crate::config::Key;
 use crate::tensor::layout::Layout;
+use crate::workspace::contiguous;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use launch::{Ends, Sums};
 use problem::Problem;
@@ -182,10 +183,7 @@ impl<'a, R: Float> Matmul<'a, R> {
         out: impl Into<TensorViewMut<'d, R, M>>,
         workspace: impl Into<TensorViewMut<'e, f32, 1>>,
     ) -> Result<()> {
-        let workspace = workspace.into();
-        if !workspace.is_contiguous() {
-            return Err(check::invalid("workspace", "is not contiguous", "give a tensor without gaps"));
-        }
+        let workspace = contiguous("workspace", workspace.into())?;
         self.compute(cx, a.into(), b.into(), out.into(), Some(workspace))
     }
 

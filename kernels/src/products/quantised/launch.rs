@@ -153,7 +153,7 @@ pub fn workspace<'a, F: Float, W: Weights<F>>(
     let x = x.into();
     let [m, n, k] = sizes(&x, weights)?;
     let splits = config(cx, [m, n, k], weights)?.splits;
-    Ok(if splits > 1 { splits * m * n } else { 0 })
+    Ok(if splits > 1 { splits.saturating_mul(m * n) } else { 0 })
 }
 
 /// [`matmul`], into a tensor of the result's shape. As many programs share a tile as the workspace has room for: it may be
@@ -169,12 +169,10 @@ pub fn matmul_into<'a, 'b, 'c, F: Float, W: Weights<F>>(
     out: impl Into<TensorViewMut<'b, F, 2>>,
     workspace: impl Into<TensorViewMut<'c, f32, 1>>,
 ) -> Result<()> {
-    let (x, out, mut workspace) = (x.into(), out.into(), workspace.into());
+    let (x, out) = (x.into(), out.into());
     let [m, n, k] = sizes(&x, weights)?;
     check::shape("out", out.shape(), [m, n])?;
-    if !workspace.is_contiguous() {
-        return Err(check::invalid("workspace", "is not contiguous", "give a tensor without gaps"));
-    }
+    let mut workspace = crate::workspace::contiguous("workspace", workspace.into())?;
     let (x_row, to) = (x.rows("x")?.stride as i64, out.rows("out")?);
     if m == 0 || n == 0 {
         return Ok(());
