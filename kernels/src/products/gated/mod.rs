@@ -8,7 +8,7 @@ mod kernels;
 pub use config::GatedMatmulConfig;
 
 use super::Activation;
-use super::matmul::problem::{Order, order};
+use super::matmul::problem::{Order, UNIT, order};
 use super::tiles::balanced;
 use crate::check::{self, Rows};
 use crate::config::Key;
@@ -212,13 +212,13 @@ impl Pass<'_> {
         let across = |rows: &Rows, columns: usize| {
             order([0, rows.stride, 1], [rows.rows, columns], bytes) == Some(Order::Across)
         };
-        // The second half of each row begins where a copy can.
-        let products =
-            |rows: &Rows| across(rows, self.n) && order([self.n, rows.stride, 1], [rows.rows, self.n], bytes).is_some();
-        let all =
-            across(&self.x, self.x.columns) && across(&self.out, self.n) && self.products.as_ref().is_none_or(products);
+        let all = [Some(&self.out), self.products.as_ref()].into_iter().flatten().all(|rows| across(rows, self.n));
+        // The second half of each row begins where a copy can: at a multiple of its unit.
+        let halves = (self.n * bytes).is_multiple_of(UNIT);
         let weights = order([0, self.weights[0], self.weights[1]], [self.x.columns, 2 * self.n], bytes);
-        weights.filter(|_| all && capability.is_none_or(|capability| capability >= (9, 0)))
+        weights.filter(|_| {
+            all && halves && across(&self.x, self.x.columns) && capability.is_none_or(|capability| capability >= (9, 0))
+        })
     }
 
     fn blocks<T: Float>(

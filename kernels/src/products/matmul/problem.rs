@@ -127,7 +127,7 @@ pub(crate) enum Order {
 }
 
 /// What a tensor copy asks of addresses, in bytes.
-const UNIT: usize = 16;
+pub(crate) const UNIT: usize = 16;
 
 /// The order of matrices of `rows` times `columns` that the hardware can copy, if it can.
 pub(crate) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize) -> Option<Order> {
