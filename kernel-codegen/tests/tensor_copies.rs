@@ -14,7 +14,7 @@ const SHIFTED: &str = r#"kernel shifted "k.rs" safe bound {
   param %0 x: desc f32[16, 64] {div = 16, len_div = 4, stride_div = 4}
   param %1 out: desc_mut f32[16, 64] {div = 16, len_div = 4, stride_div = 4}
   param %2 down: i32
-  param %3 right: i32
+  param %3 right: i32 {div = 4}
   %4: i32 = program_id {axis = 0}
   %5: i32 = const 16
   %6: i32 = mul %4, %5
@@ -67,8 +67,11 @@ const RANK_FIVE: &str = r#"kernel five "k.rs" safe bound {
   param %2 i: i32
   param %3 j: i32
   %4: i32 = const 1
-  %5: i32[2, 1, 2, 4, 8] = desc_load %0, %2, %4, %3, %2, %3
-  desc_reduce %1, %5, %2, %2, %2, %2, %2 {op = add}
+  %four: i32 = const 4
+  %6: i32 = mul %3, %four
+  %7: i32 = mul %2, %four
+  %5: i32[2, 1, 2, 4, 8] = desc_load %0, %2, %4, %3, %2, %6
+  desc_reduce %1, %5, %2, %2, %2, %2, %7 {op = add}
   return
 }
 "#;
@@ -81,7 +84,7 @@ fn copy(dtype: &str, block: &str) -> String {
         "kernel copy \"k.rs\" safe bound {{
   param %x x: desc {dtype}[{block}] {{div = 16, len_div = 16, stride_div = 16}}
   param %out out: desc_mut {dtype}[{block}] {{div = 16, len_div = 16, stride_div = 16}}
-  param %c c: i32
+  param %c c: i32 {{div = 16}}
   %v: {dtype}[{block}] = desc_load %x, {coordinates}
   desc_store %out, %v, {coordinates}
   return
@@ -120,7 +123,7 @@ fn agrees(text: &str, buffers: &[HostBuffer], tensors: &[HostTensor], scalars: &
 fn blocks_inside_and_outside() {
     let buffers = [floats(4000, 1), floats(4000, 2)];
     let tensors = [tensor(&[40, 60], &[64, 1]), tensor(&[33, 64], &[68, 1])];
-    for by in [[0, 0], [-7, 5], [100, 0], [0, -70]] {
+    for by in [[0, 0], [-7, 8], [100, 0], [0, -72]] {
         agrees(SHIFTED, &buffers, &tensors, &by, 3);
     }
 }
@@ -326,6 +329,7 @@ fn tensors_that_the_hardware_cannot_copy_are_accessed_under_masks() {
     for (wrong, why) in [
         (f32s.replace("div = 16, len", "div = 8, len"), "the address"),
         (f32s.replace("stride_div = 16", "stride_div = 2"), "the strides"),
+        (f32s.replace("c: i32 {div = 16}", "c: i32 {div = 2}"), "where blocks begin in their rows"),
         (copy("f32", "16, 2"), "rows of less than 16 bytes"),
         (copy("f8e4m3", "16, 64").replace("stride_div = 16}", "stride_div = 16, pad_nan}"), "bytes of NaN"),
         (

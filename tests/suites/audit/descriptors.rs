@@ -98,6 +98,47 @@ fn blocks_that_end_outside() {
     });
 }
 
+/// Sums of the columns of `w` from `column` on, by a product.
+#[kernel]
+fn column_sums<const N: usize>(
+    ones: TensorDesc<f16, { [16, 64] }>,
+    w: TensorDesc<f16, { [64, N] }>,
+    out: PtrMut<f32>,
+    column: i32,
+    k: i32,
+) {
+    let mut acc = zeros::<f32>([16, N]);
+    for t in (0..k).step_by(64) {
+        acc = dot(ones.load([0, t]), w.load([t, column]), acc = acc);
+    }
+    store(out + (arange(0, 16)[(.., None)] * N + arange(0, N)), acc);
+}
+
+/// The hardware copies no blocks that begin within 16 bytes of a row.
+#[test]
+fn factors_begin_at_any_column() {
+    check(|device| {
+        const N: usize = 32;
+        for (k, n) in [(1, 2), (64, 40), (100, 41), (130, 64)] {
+            let stride = n + 8 - n % 8;
+            let w: Vec<f16> = (0..k * stride).map(|i| f16::from_f32((i % 7) as f32 - 3.0)).collect();
+            let (ones, from) = (device.full(16 * 256, f16::ONE)?, device.upload(&w)?);
+            let (ones, w_desc) = (
+                TensorDesc::with_strides(&ones, [16, k], [256, 1])?,
+                TensorDesc::with_strides(&from, [k, n], [stride, 1])?,
+            );
+            for column in [0usize, 1, 4, 8, 9, 39] {
+                let mut out = device.full(16 * N, f32::NAN)?;
+                column_sums::<N>(&ones, &w_desc, &mut out, column as i32, k as i32).grid(1).launch(device)?;
+                let sum = |j: usize| (0..k).map(|t| w[t * stride + j].to_f32()).sum::<f32>();
+                let row: Vec<f32> = (column..column + N).map(|j| if j < n { sum(j) } else { 0.0 }).collect();
+                assert_eq!(out.to_vec()?, row.repeat(16), "{k} x {n} from {column}");
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn blocks_that_begin_outside() {
     check(|device| {

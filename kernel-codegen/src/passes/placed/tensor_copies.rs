@@ -59,6 +59,7 @@ use kernel_core::layout::LinearLayout;
 
 use super::axes::Axes;
 use super::carry::{self, EnclosingRegion};
+use crate::analysis::axis::AxisAnalysis;
 use crate::boxes::{box_layout, boxes_of};
 use kernel_core::backend::nvidia::TensorCopies;
 use kernel_core::target::Target;
@@ -82,13 +83,13 @@ pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies, room: Sh
     if !target.has_tensor_copies() || copies == TensorCopies::Never {
         return Chosen::default();
     }
-    let tensors = Tensors::of(func);
+    let (tensors, axis) = (Tensors::of(func), AxisAnalysis::new(func));
     let beside = if room == SharedRoom::Much { tensors.beside_products(func) } else { BTreeSet::new() };
     let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
     let copied = ids.filter(|&id| {
         let near = tensors.products.contains(&id) || beside.contains(&id);
         let useful = copies == TensorCopies::Always || near;
-        useful && can_be_copied(func.param(id)) && tensors.fit(func, id)
+        useful && can_be_copied(func.param(id)) && tensors.fit(func, id) && tensors.begin_at_units(func, &axis, id)
     });
     let copied: BTreeSet<ParamId> = copied.collect();
     let spares = beside.iter().any(|id| copied.contains(id) && !tensors.products.contains(id));
@@ -196,6 +197,19 @@ impl Tensors {
         });
         let met = loaded.filter(|(_, id, _)| meets(func, &uses, &sums, func.op(*id).results[0]));
         met.map(|(param, ..)| *param).collect()
+    }
+
+    /// Whether all blocks of a tensor are known to begin at multiples of a unit of their rows: the hardware refuses others as an
+    /// illegal instruction (seen on an H200).
+    fn begin_at_units(&self, func: &Func, axis: &AxisAnalysis, param: ParamId) -> bool {
+        let Some(dtype) = func.param(param).kind.dt().and_then(Dt::known) else { return false };
+        self.ops.iter().filter(|(of, ..)| *of == param).all(|(_, id, _)| {
+            let innermost = func.op(*id).operands.last().map(|&last| axis.of(func, last));
+            innermost.is_some_and(|info| {
+                let divisor = info.dims.first().map_or(1, |dim| dim.divisibility);
+                info.constant == Some(0) || divisor.saturating_mul(u64::from(dtype.bytes())).is_multiple_of(UNIT.into())
+            })
+        })
     }
 
     /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or only stored to, and there in loops of
