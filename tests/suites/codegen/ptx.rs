@@ -106,7 +106,9 @@ fn specialised<const M: usize, const N: usize, const K: usize, const FED: bool>(
     #[warp_specialize]
     for tile in (program_id(0)..cdiv(rows, M) * wide).step_by(num_programs(0)) {
         let (i, j) = if FED {
-            map_elementwise(tile, |tile| (tile / wide * M, tile % wide * N))
+            let (i, j) = map_elementwise(tile, |tile| (tile / wide * M, tile % wide * N));
+            // What regions compute is not known to be a multiple, as blocks that the hardware copies begin at.
+            (i, multiple_of(j, 16))
         } else {
             (tile / wide * M, tile % wide * N)
         };
