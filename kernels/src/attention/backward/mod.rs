@@ -36,11 +36,22 @@ config! {
 
 impl BackwardConfig {
     /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no window
-    /// over packed sequences, `any_order` that gradients of queries may be added up in any order.
-    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool, any_order: bool) -> Self {
+    /// over packed sequences, `packed` that sequences are packed, `any_order` that gradients of queries may be added up in any
+    /// order.
+    pub(super) fn rule(
+        capability: Option<(u32, u32)>,
+        bits: usize,
+        d: usize,
+        [plain, packed, any_order]: [bool; 3],
+    ) -> Self {
         if bits == 16 && capability >= Some((9, 0)) && d <= 128 && plain && any_order {
-            // Two programs share a multiprocessor where heads are small.
-            let (block_k, num_warps) = if d <= 64 { (64, 4) } else { (128, 8) };
+            // Two programs share a multiprocessor where heads are small. Vectors of packed sequences begin where copies in
+            // hardware cannot: threads load them, which takes the registers of larger blocks.
+            let (block_k, num_warps) = match (d, packed) {
+                (..=64, _) => (64, 4),
+                (_, true) => (64, 8),
+                (_, false) => (128, 8),
+            };
             return BackwardConfig {
                 keys_block_q: 64,
                 keys_block_k: block_k,
@@ -156,7 +167,7 @@ pub fn backward_into<'b, T: Float>(
 pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options: &Attention) -> Result<[usize; 4]> {
     let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
     let plain = is_plain(saved, options, false);
-    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], plain, !options.deterministic)?;
+    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], [plain, false, !options.deterministic])?;
     Ok(problem.workspace(fused::is_chosen::<T>(&config, options)))
 }
 
@@ -210,7 +221,8 @@ pub fn backward_packed<T: Float>(
     let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
     let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
     let longest = [saved.longest.min(tokens), saved.longest_keys.min(problem.keys)];
-    let config = choose::<T>(cx, &problem, longest, is_plain(&dense, options, true), !options.deterministic)?;
+    let traits = [is_plain(&dense, options, true), true, !options.deterministic];
+    let config = choose::<T>(cx, &problem, longest, traits)?;
     let mut workspace = Tensor::zeros(cx.device(), problem.workspace(fused::is_chosen::<T>(&config, options)))?;
     let Gradients { dq, dk, dv } = &mut gradients;
     let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
@@ -269,7 +281,8 @@ fn launch<T: Float>(
     let (sequences, longest) = problem.sequences(&starts)?;
     let keys = longest_keys.min(problem.keys);
     let plain = is_plain(&saved, options, starts.is_some());
-    let config = choose::<T>(cx, &problem, [longest, keys], plain, !options.deterministic && room > 2)?;
+    let traits = [plain, starts.is_some(), !options.deterministic && room > 2];
+    let config = choose::<T>(cx, &problem, [longest, keys], traits)?;
     if heads == 0 || sequences == 0 {
         return Ok(());
     }
@@ -291,17 +304,11 @@ fn is_plain<T: DType>(saved: &Saved<'_, T>, options: &Attention, packed: bool) -
     saved.bias.is_none() && options.soft_cap.is_none() && !(packed && options.left.is_some())
 }
 
-/// The configuration for sequences of at most so many queries and keys.
-fn choose<T: DType>(
-    cx: &Context,
-    problem: &Problem,
-    longest: [usize; 2],
-    plain: bool,
-    any_order: bool,
-) -> Result<BackwardConfig> {
+/// The configuration for sequences of at most so many queries and keys, with what [`BackwardConfig::rule`] asks for.
+fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], traits: [bool; 3]) -> Result<BackwardConfig> {
     cx.config(T::ELEMENT, &[problem.d, longest[0], longest[1]], || {
         let capability = cx.device().compute_capability();
-        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), plain, any_order)
+        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), traits)
     })
 }
 
