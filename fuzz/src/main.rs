@@ -8,6 +8,7 @@ use tilewright_fuzz::campaign::totals::{Finding, Totals};
 use tilewright_fuzz::campaign::worker::{self, Outcome};
 use tilewright_fuzz::campaign::{self, Campaign, Mode, Settings};
 use tilewright_fuzz::case::Case;
+use tilewright_fuzz::generate::features::Feature;
 use tilewright_fuzz::generate::generate;
 use tilewright_fuzz::oracle::{Agreement, Ways, check, check_launch, quiet_panics};
 use tilewright_fuzz::reduce::reduce;
@@ -29,6 +30,7 @@ Random kernels, run in every way there is and compared.
       Makes a small case of one that differs.
 
   --mode MODE         `passes` (the default), `gpu` (as --gpu), or `cpu`: launches of the runtime on the CPU
+  --with FEATURE      only kernels that have it, by its name in the summary; the others are left out
   --workers N         processes (default: one per core)
   --log FILE          blocks that are done, and findings; `--resume` is the same
   --emulate-every N   each N-th seed goes through LLVM and the emulator (default 50; 0: none)
@@ -64,6 +66,7 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
         log: None,
         emulate_every: 50,
         patience: Duration::from_secs(60),
+        with: None,
     };
     let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000, alone: false };
     let mut parser = lexopt::Parser::from_env();
@@ -80,6 +83,10 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Long("log" | "resume") => found.settings.log = Some(parser.value()?.into()),
             Long("emulate-every") => found.settings.emulate_every = parser.value()?.parse()?,
             Long("patience") => found.settings.patience = Duration::from_secs(parser.value()?.parse()?),
+            Long("with") => {
+                let feature = Feature::named(&parser.value()?.string()?);
+                found.settings.with = Some(feature.ok_or("features are those of the summary, such as `persistent`")?);
+            }
             Long("gpu") => found.settings.mode = Mode::Gpu,
             Long("mode") => {
                 found.settings.mode =
@@ -144,9 +151,11 @@ fn run_alone(settings: &Settings) -> Result<Campaign, String> {
     let mut totals = Totals::default();
     for seed in settings.seeds.clone() {
         let (features, outcome) = worker::run_seed(seed, settings, device.as_ref());
-        totals.add(features);
+        if outcome != Outcome::LeftOut {
+            totals.add(features);
+        }
         match outcome {
-            Outcome::Agrees => {}
+            Outcome::Agrees | Outcome::LeftOut => {}
             Outcome::Refused(why) => *totals.refused.entry(why).or_default() += 1,
             Outcome::Differs(what) => {
                 eprintln!("seed {seed}: {what}");

@@ -37,6 +37,7 @@ pub mod occupancy;
 mod passes;
 mod place;
 pub mod report;
+mod unread;
 
 pub use checks::Checks;
 pub use compile::{Nvptx, compile, compile_placed, compile_watched, place_watched};

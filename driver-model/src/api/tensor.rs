@@ -33,7 +33,7 @@ fn is_valid(
 }
 
 driver! {
-    Driver fn cuTensorMapEncodeTiled(
+    Context fn cuTensorMapEncodeTiled(
         model,
         note,
         map: *mut CUtensorMap,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::generate::features::Features;
+use crate::generate::features::{Feature, Features};
 use totals::{Finding, Totals};
 
 /// Seeds that a worker takes at a time.
@@ -63,6 +63,8 @@ pub struct Settings {
     pub emulate_every: u64,
     /// A seed that takes longer counts as one that hangs.
     pub patience: Duration,
+    /// What kernels must have; others are left out.
+    pub with: Option<Feature>,
 }
 
 /// A finished campaign.
@@ -147,6 +149,7 @@ impl Worker {
         let mut child = Command::new(program)
             .arg("--worker")
             .args(["--emulate-every", &settings.emulate_every.to_string(), "--mode", settings.mode.name()])
+            .args(settings.with.iter().flat_map(|feature| ["--with", feature.name()]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -234,6 +237,7 @@ fn follow(shared: &Shared<'_>, worker: &Worker, totals: &mut Totals, at: &mut u6
                 return None;
             }
             "agrees" => totals.add(features),
+            "left" => {}
             "refused" => {
                 totals.add(features);
                 *totals.refused.entry(what.to_string()).or_default() += 1;

@@ -30,6 +30,8 @@ pub enum Outcome {
     Refused(String),
     /// They do not.
     Differs(String),
+    /// The kernel has not what it must have, and was not run.
+    LeftOut,
 }
 
 /// The device that launches of a mode go to.
@@ -47,6 +49,9 @@ pub fn device(mode: Mode) -> Result<Option<Device>, String> {
 /// Runs a seed: on a device, if there is one, else in every way that needs none.
 pub fn run_seed(seed: u64, settings: &Settings, device: Option<&Device>) -> (Features, Outcome) {
     let (case, features) = generate(seed);
+    if settings.with.is_some_and(|feature| !features.contains(feature)) {
+        return (features, Outcome::LeftOut);
+    }
     let emulate = settings.emulate_every > 0 && seed.is_multiple_of(settings.emulate_every);
     let agreement = match device {
         Some(device) => check_launch(&case, device),
@@ -82,6 +87,7 @@ pub fn serve(settings: &Settings) -> std::io::Result<()> {
                 Outcome::Agrees => writeln!(output, "agrees {bits:x}")?,
                 Outcome::Refused(why) => writeln!(output, "refused {bits:x} {}", one_line(why))?,
                 Outcome::Differs(what) => writeln!(output, "differs {bits:x} {}", one_line(what))?,
+                Outcome::LeftOut => writeln!(output, "left out")?,
             }
         }
         writeln!(output, "end")?;

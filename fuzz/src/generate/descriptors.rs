@@ -1,7 +1,7 @@
 //! Blocks of tensors: loads and stores, inside and across the tensor's edges, combinations, rows by index.
 
 use kernel_core::interp::HostTensor;
-use kernel_core::ir::{AtomicOp, BinaryOp, DType, DescOp, ValueId};
+use kernel_core::ir::{AtomicOp, BinaryOp, DType, DescOp, ParamId, ValueId};
 
 use super::features::Feature;
 use super::some_dtype;
@@ -54,6 +54,60 @@ pub fn load(w: &mut Writer, descriptor: ValueId, coordinates: &[ValueId], fact: 
     let value = w.raw(DescOp::DescLoad, &operands, &[])?[0];
     w.know(value, fact.hull(Fact::exact(0.0, 0.0, 0)));
     Some(value)
+}
+
+/// Where blocks begin along the innermost dimension.
+#[derive(Clone, Copy)]
+pub enum Column {
+    /// At a constant.
+    At(i64),
+    /// At an argument.
+    Argument(ValueId),
+    /// Where a buffer says.
+    Table(ParamId),
+}
+
+impl Column {
+    /// Of blocks of so many columns in a tensor with so many blocks beside each other: mostly the first, sometimes any.
+    pub fn of(w: &mut Writer, columns: i64, blocks: i64) -> Column {
+        if blocks == 1 || w.random.chance(20) {
+            return Column::At(0);
+        }
+        let mut at = w.random.range(0, columns * (blocks - 1));
+        if w.random.chance(50) {
+            // As the hardware's copies want it.
+            at = at / 8 * 8;
+        }
+        w.has(Feature::Column);
+        match w.random.below(4) {
+            0 | 1 => Column::At(at),
+            2 => Column::Argument(w.scalar(at as i32)),
+            _ => {
+                let salt = w.random.bits() >> 40;
+                let input =
+                    Input { pattern: Pattern::Noise, range: (at, at), step: 0, salt, len: 1, tensor: None, ulps: None };
+                Column::Table(w.buffer(DType::I32, false, input))
+            }
+        }
+    }
+
+    /// The column, here.
+    pub fn value(self, w: &mut Writer) -> ValueId {
+        match self {
+            Column::At(at) => w.int(at),
+            Column::Argument(value) => value,
+            Column::Table(param) => {
+                let zero = w.int(0);
+                let pointer = w.pointers(param, zero);
+                w.load(pointer, None, None, Fact::any(DType::I32))
+            }
+        }
+    }
+}
+
+/// How many blocks lie beside each other in a tensor: mostly one.
+pub fn beside(w: &mut Writer) -> i64 {
+    if w.random.chance(35) { 2 } else { 1 }
 }
 
 /// Coordinates of a block that may reach over any edge.
@@ -124,12 +178,17 @@ pub fn store_value(w: &mut Writer, value: ValueId) -> Option<()> {
         return None;
     }
     let mut blocks = vec![1; shape.len()];
+    let last = shape.len() - 1;
+    if last > 0 {
+        blocks[last] = beside(w);
+    }
     blocks[0] = i64::from(w.grid);
     let (descriptor, _) = new(w, dtype, &shape, &blocks, true);
     let (program, size) = (w.program(), w.int(shape[0]));
     let mut operands = vec![descriptor, value, w.binary(BinaryOp::Mul, program, size)?];
-    for _ in 1..shape.len() {
-        operands.push(w.int(0));
+    for axis in 1..shape.len() {
+        let column = Column::of(w, shape[axis], blocks[axis]);
+        operands.push(column.value(w));
     }
     w.raw(DescOp::DescStore, &operands, &[]).map(drop)
 }

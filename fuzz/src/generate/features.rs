@@ -11,6 +11,16 @@ macro_rules! features {
         impl Feature {
             /// Every feature.
             pub const ALL: &[(Feature, &str)] = &[$((Feature::$name, $text),)*];
+
+            /// What summaries call it.
+            pub fn name(self) -> &'static str {
+                Feature::ALL[self as usize].1
+            }
+
+            /// The feature that summaries call so.
+            pub fn named(text: &str) -> Option<Feature> {
+                Feature::ALL.iter().find(|(_, name)| *name == text).map(|(feature, _)| *feature)
+            }
         }
     };
 }
@@ -98,6 +108,12 @@ features! {
     Descriptor = "descriptor";
     /// A block that reaches beyond its tensor.
     Clipped = "clipped block";
+    /// A block that begins at any column.
+    Column = "block at any column";
+    /// A block that meets the sums of a product.
+    Met = "block beside sums";
+    /// Several blocks stored to one tensor.
+    Stores = "several stores to a tensor";
     /// An elementary function.
     Rough = "elementary function";
     /// An access out of bounds.

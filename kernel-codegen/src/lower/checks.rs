@@ -8,7 +8,7 @@
 //!
 //! A failed `assert` ends the program: all threads learn of it together, one writes the report, and all leave.
 
-use kernel_core::ir::{DType, Operation, ParamId, ValueId};
+use kernel_core::ir::{DType, GpuOp, Op, Operation, ParamId, ValueId};
 use kernel_core::layout::LayoutDim;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
@@ -218,6 +218,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let zero = self.ir.i64(0);
         let first = self.ir.icmp(IntPredicate::EQ, self.ids.thread, self.ir.i32(0));
         self.write_report(first, self.ir.i32(site as i32), zero, zero);
+        if self.func.ops.iter().any(|operation| matches!(operation.op, Op::Gpu(GpuOp::TmaStore { .. }))) {
+            // Shared memory that is copied out stays the program's until it has been read.
+            self.tma_store_wait(0);
+        }
         self.ir.branch(self.blocks.exit);
         self.ir.builder.position_at_end(goes_on);
         Ok(())

@@ -13,6 +13,7 @@ use super::scalar::ScalarValue;
 use super::spec::{ParamSpec, buffer_unit, scalar_unit};
 use crate::borrowed::Memory;
 use crate::buffer::Buffer;
+use crate::device::Device;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::graph::capture::Recording;
@@ -78,6 +79,11 @@ impl<'a> BufferArg<'a> {
     #[inline]
     pub(crate) fn address(&self) -> Address {
         self.memory.address(self.start)
+    }
+
+    /// The device whose memory it is.
+    pub(crate) fn device(&self) -> &'a Device {
+        self.memory.device()
     }
 }
 

@@ -5,15 +5,19 @@
 
 use super::Inner;
 use super::layout::{MAX_RANK, Padding};
+use crate::context::Context;
 use crate::driver::wrap;
 use crate::dtype::ElementType;
 use crate::error::Result;
 use crate::storage::Address;
-use cudarc::driver::sys;
+use cudarc::driver::{DriverError, sys};
 use kernel_core::backend::nvidia::{MapSwizzle, TensorMap};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The driver's function.
+const ENCODE: &str = "cuTensorMapEncodeTiled";
 
 /// Maps that a descriptor keeps. A launch with blocks of yet another kind encodes its own.
 const KEPT: usize = 2;
@@ -59,11 +63,14 @@ impl Encoded {
 
 impl Inner<'_> {
     /// The map for these blocks: one that is kept, or a new one.
+    ///
+    /// # Errors
+    /// If the driver fails for another reason than the tensor.
     #[inline]
-    pub(crate) fn map(&self, blocks: &TensorMap) -> Map<'_> {
+    pub(crate) fn map(&self, blocks: &TensorMap) -> Result<Map<'_>> {
         for kept in &self.maps.kept {
             match kept.get() {
-                Some(encoded) if encoded.blocks.is_like(blocks) => return Map::Kept(encoded),
+                Some(encoded) if encoded.blocks.is_like(blocks) => return Ok(Map::Kept(encoded)),
                 Some(_) => {}
                 None => return self.new_map(blocks, Some(kept)),
             }
@@ -72,24 +79,30 @@ impl Inner<'_> {
     }
 
     #[cold]
-    fn new_map<'t>(&'t self, blocks: &TensorMap, place: Option<&'t OnceLock<Box<Encoded>>>) -> Map<'t> {
+    fn new_map<'t>(&'t self, blocks: &TensorMap, place: Option<&'t OnceLock<Box<Encoded>>>) -> Result<Map<'t>> {
+        // The driver encodes for the context that is current, and refuses where there is none.
+        if let Context::Cuda(memory) = &**self.buffer.device().context() {
+            memory.bind()?;
+        }
         let encoded = match self.encode(blocks) {
             Ok(encoded) => Box::new(encoded),
-            Err(error) => {
+            Err(error) if is_about_the_tensor(error) => {
+                let error = wrap(ENCODE)(error);
                 log::debug!("a tensor of shape {:?} is not copied in hardware: {error}", self.layout.shape());
                 self.maps.refused.store(true, Ordering::Relaxed);
-                return Map::Refused;
+                return Ok(Map::Refused);
             }
+            Err(error) => return Err(wrap(ENCODE)(error)),
         };
-        let Some(place) = place else { return Map::New(encoded) };
-        match place.set(encoded) {
+        let Some(place) = place else { return Ok(Map::New(encoded)) };
+        Ok(match place.set(encoded) {
             Ok(()) => place.get().map_or(Map::Refused, |kept| Map::Kept(kept)),
             // Somebody else was faster, perhaps with blocks of another kind.
             Err(encoded) => Map::New(encoded),
-        }
+        })
     }
 
-    fn encode(&self, blocks: &TensorMap) -> Result<Encoded> {
+    fn encode(&self, blocks: &TensorMap) -> std::result::Result<Encoded, DriverError> {
         let layout = &self.layout;
         let bytes = layout.element().size() as u64;
         let rank = layout.shape().len();
@@ -131,10 +144,15 @@ impl Inner<'_> {
                 fill,
             )
         }
-        .result()
-        .map_err(wrap("cuTensorMapEncodeTiled"))?;
+        .result()?;
         Ok(Encoded { map, blocks: *blocks })
     }
+}
+
+/// Whether the driver refuses what it was to encode, rather than to work at all.
+fn is_about_the_tensor(error: DriverError) -> bool {
+    use sys::CUresult as Code;
+    matches!(error.0, Code::CUDA_ERROR_INVALID_VALUE | Code::CUDA_ERROR_NOT_SUPPORTED)
 }
 
 fn swizzle(swizzle: MapSwizzle) -> sys::CUtensorMapSwizzle {

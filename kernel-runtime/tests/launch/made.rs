@@ -2,8 +2,9 @@
 
 use crate::kernels::{GATHER, gather, leak};
 use crate::on_devices;
+use half::f16;
 use kernel_runtime::launch::{Call, KernelSource};
-use kernel_runtime::{Device, Error, Result};
+use kernel_runtime::{Buffer, Device, Error, Result};
 
 /// Copies `[m, n]` of rows that are `s` apart, with elements that are `t` apart.
 const COPY: KernelSource = KernelSource {
@@ -63,6 +64,58 @@ fn tensors_of_any_strides_are_read() -> Result<()> {
         }
         let most = if device.is_cuda() { 16 } else { 2 };
         assert!(kernel.compilations() <= most, "{} variants", kernel.compilations());
+        Ok(())
+    })
+}
+
+/// The product of a `[64, 64]` and its transpose, as blocks that the hardware copies where it can.
+const SQUARE: KernelSource = KernelSource {
+    name: "square",
+    module: "tests",
+    files: &[],
+    ir: r#"kernel square "src/square.rs" safe generic {
+        param %x x: ptr f16
+        param %out out: ptr_mut f32
+        %zero: i32 = const 0
+        %one: i64 = const 1
+        %size: i32 = const 64
+        %from: desc x[64, 64] = make_desc %x, %size, %size, %size, %one {block = [64, 64], pads_with_nan = false, name = "from"} @7:9+4
+        %to: desc out[64, 64] = make_desc %out, %size, %size, %size, %one {block = [64, 64], pads_with_nan = false, name = "to"} @8:9+2
+        %none: f32 = const 0.0
+        %acc: f32[64, 64] = splat %none
+        %v: f16[64, 64] = desc_load %from, %zero, %zero
+        %w: f16[64, 64] = permute %v {perm = [1, 0]}
+        %d: f32[64, 64] = dot %v, %w, %acc {precision = tf32}
+        desc_store %to, %d, %zero, %zero
+        return
+    }"#,
+    num_warps: None,
+    num_stages: None,
+    max_registers: None,
+};
+
+/// A thread that has done nothing else yet has no current context, without which the driver makes no map of a tensor.
+#[test]
+fn threads_copy_tensors_as_the_first_one_did() -> Result<()> {
+    on_devices(|device| {
+        let kernel = leak(SQUARE);
+        let values: Vec<f16> = (0..64 * 64).map(|i| f16::from_f32((i * 7 % 11) as f32 - 5.0)).collect();
+        let at = |row: usize, column: usize| values[row * 64 + column].to_f32();
+        let sum = |i: usize| (0..64).map(|k| at(i / 64, k) * at(i % 64, k)).sum();
+        let want: Vec<f32> = (0..64 * 64).map(sum).collect();
+        let x = device.upload(&values)?;
+        let mut outs = [device.zeros::<f32>(64 * 64)?, device.zeros::<f32>(64 * 64)?];
+        let launch = |out: &mut Buffer<f32>| {
+            Call::new(kernel, ()).ptr::<f16>(&x).ptr_mut::<f32>(out).grid(1).num_warps(4).launch(device)
+        };
+        let [first, second] = &mut outs;
+        launch(first)?;
+        let variants = kernel.compilations();
+        std::thread::scope(|scope| scope.spawn(|| launch(second)).join().expect("the thread ends"))?;
+        for out in outs {
+            assert_eq!(out.to_vec()?, want);
+        }
+        assert_eq!(kernel.compilations(), variants, "the tensors are copied in the same way");
         Ok(())
     })
 }

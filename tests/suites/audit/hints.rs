@@ -71,6 +71,46 @@ fn promised_runs_of_places_from_memory() {
     });
 }
 
+/// Blocks begin `step * step * gap` elements in, which is promised to be a multiple of eight.
+#[kernel]
+fn steps<const B: usize>(a: Ptr<f16>, b: Ptr<f16>, c: PtrMut<f32>, steps: i32, gap: i32) {
+    let (i, j) = (arange(0, B)[(.., None)], arange(0, B));
+    let mut acc = zeros::<f32>([B, B]);
+    for step in 0..steps {
+        let at = multiple_of(step * step * gap, 8);
+        acc = dot(load(a + i * 1024 + at + j), load(b + i * 1024 + at + j), acc = acc);
+    }
+    store(c + i * B + j, acc);
+}
+
+/// Nothing is copied ahead of the check that it relies on: 16 bytes at an address that is no multiple would end the context.
+#[test]
+fn promises_in_loops_of_products() {
+    check(|device| {
+        let values: Vec<f16> = (0..65_536).map(|i| f16::from_f32((i % 5) as f32 - 2.0)).collect();
+        let (a, b) = (device.upload(&values)?, device.upload(&values)?);
+        for stages in [1, 2, 4] {
+            let mut c = device.zeros::<f32>(64 * 64)?;
+            steps::<64>(&a, &b, &mut c, 3, 64).grid(1).num_stages(stages).launch(device)?;
+            let at = |row: usize, column: usize| values[row * 1024 + column].to_f32();
+            let want: Vec<f32> = (0..64 * 64)
+                .map(|at_c| {
+                    let terms = [0, 64, 256].iter().flat_map(|from| (0..64).map(move |k| (*from, k)));
+                    terms.map(|(from, k)| at(at_c / 64, from + k) * at(k, from + at_c % 64)).sum()
+                })
+                .collect();
+            assert_eq!(c.to_vec()?, want, "{stages} stages");
+            for gap in [65, 4] {
+                let mut c = device.zeros::<f32>(64 * 64)?;
+                steps::<64>(&a, &b, &mut c, 3, gap).grid(1).num_stages(stages).launch(device)?;
+                assert!(message(c.to_vec()).contains("`multiple_of(.., 8)`"), "{stages} stages, {gap}");
+                assert_eq!(c.to_vec()?, [0.0; 64 * 64]);
+            }
+        }
+        Ok(())
+    });
+}
+
 #[kernel]
 fn rows<const M: usize, const N: usize>(x: Ptr<f32>, lengths: Ptr<i32>, out: PtrMut<f32>, n: i32) {
     assume(n % 4 == 0 && n > 0);

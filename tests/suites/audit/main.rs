@@ -69,5 +69,6 @@ mod sizes;
 mod stores_in_loops;
 mod tiles;
 mod turns;
+mod unread_sums;
 mod unrolled;
 mod waiting;

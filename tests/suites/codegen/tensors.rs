@@ -72,6 +72,37 @@ fn persistent<const M: usize, const N: usize, const K: usize>(
     }
 }
 
+/// As `product`, tile after tile, perhaps each with a check behind its store.
+#[kernel]
+fn checked<const CHECK: bool, const M: usize, const N: usize, const K: usize>(
+    a: TensorDesc<f16, { [M, K] }>,
+    b: TensorDesc<f16, { [K, N] }>,
+    c: TensorDescMut<f16, { [M, N] }>,
+    flags: Ptr<i32>,
+    tiles: i32,
+) {
+    #[warp_specialize]
+    for tile in (program_id(0)..tiles).step_by(num_programs(0)) {
+        c.store([tile * M, 0], dot(a.load([tile * M, 0]), b.load([0, 0])) as f16);
+        if CHECK {
+            assert!(load(flags + tile) == 0, "the tile is refused");
+        }
+    }
+}
+
+/// An `assert` ends a program no sooner than the hardware has read what it copies out.
+#[test]
+fn programs_wait_for_their_stores_before_an_assert_ends_them() {
+    let [checked, plain] = [true, false].map(|check| {
+        let consts = CheckedConsts { CHECK: check, M: 128, N: 128, K: 64 };
+        let ptx = ptx(consts.compile(Target::sm_90a()), "sm_90a");
+        assert!(ptx.contains(STORE), "{ptx}");
+        ptx
+    });
+    let waits = |ptx: &str| ptx.matches("cp.async.bulk.wait_group.read 0;").count();
+    assert_eq!(waits(&checked), waits(&plain) + 1, "{checked}");
+}
+
 /// Each four warps that multiply store their own rows, and wait for no others: some may store while others multiply. What
 /// goes out takes little shared memory, so that the ring has the slots that were asked for.
 #[test]

@@ -7,7 +7,7 @@ use kernel_core::ir::{
 };
 
 use super::control::{Bounds, attributes, bounds, condition};
-use super::descriptors;
+use super::descriptors::{self, Column};
 use super::features::Feature;
 use super::memory::{offsets, shifted, some_mask};
 use super::shape::spread;
@@ -90,7 +90,13 @@ enum Source {
     /// Pointers computed from the trip's number; the base is a pointer parameter.
     Pointers { param: kernel_core::ir::ParamId, fact: Fact, turned: bool },
     /// Blocks of a descriptor, stored as they are or turned.
-    Blocks { descriptor: ValueId, fact: Fact, turned: bool },
+    Blocks { descriptor: ValueId, fact: Fact, turned: bool, column: Column },
+}
+
+/// Only small numbers, so that sums of products are exact.
+fn narrow(input: &mut Input, dtype: DType) {
+    input.step = 0;
+    input.range = if matches!(dtype, DType::U8 | DType::U32) { (0, 2) } else { (-2, 2) };
 }
 
 /// A factor `[rows, columns]` of which there are `count` beside each other in memory.
@@ -104,19 +110,17 @@ fn source_by(w: &mut Writer, dtype: DType, shape: [i64; 2], count: i64, blocks: 
     let turned = w.random.chance(40);
     let [rows, columns] = if turned { [shape[1], shape[0]] } else { shape };
     let small = Fact::exact(-2.0, 2.0, 0);
-    let narrow = |input: &mut crate::case::Input| {
-        input.step = 0;
-        input.range = if dtype == DType::U8 { (0, 2) } else { (-2, 2) };
-    };
     if blocks && columns * i64::from(dtype.bytes()) >= 16 {
-        let (descriptor, _) = descriptors::new(w, dtype, &[rows, columns], &[count, 1], false);
-        narrow(w.inputs.last_mut().expect("the descriptor's"));
-        return Source::Blocks { descriptor, fact: small, turned };
+        let beside = descriptors::beside(w);
+        let (descriptor, _) = descriptors::new(w, dtype, &[rows, columns], &[count, beside], false);
+        narrow(w.inputs.last_mut().expect("the descriptor's"), dtype);
+        let column = Column::of(w, columns, beside);
+        return Source::Blocks { descriptor, fact: small, turned, column };
     }
     // Sometimes memory ends before the last block does.
     let len = rows * columns * count;
     let (mut input, _) = w.recipe(dtype, len);
-    narrow(&mut input);
+    narrow(&mut input, dtype);
     let param = w.buffer(dtype, false, input);
     Source::Pointers { param, fact: small, turned }
 }
@@ -126,9 +130,9 @@ fn factor(w: &mut Writer, source: Source, shape: [i64; 2], number: ValueId, most
     let turned = matches!(source, Source::Pointers { turned: true, .. } | Source::Blocks { turned: true, .. });
     let stored = if turned { [shape[1], shape[0]] } else { shape };
     let value = match source {
-        Source::Blocks { descriptor, fact, .. } => {
+        Source::Blocks { descriptor, fact, column, .. } => {
             let rows = w.int(stored[0]);
-            let (row, column) = (w.binary(BinaryOp::Mul, number, rows)?, w.int(0));
+            let (row, column) = (w.binary(BinaryOp::Mul, number, rows)?, column.value(w));
             descriptors::load(w, descriptor, &[row, column], fact)?
         }
         Source::Pointers { param, fact, .. } => {
@@ -208,6 +212,9 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
     let sums = sum_fact(plan, most, if twice { 2.0 } else { 1.0 })?;
     let scaled = !plain && w.random.chance(25);
     let before = [kept(w, left, [m, k], most)?, kept(w, right, [k, n], most)?];
+    let met = Met::new(w, plan, i64::from(w.grid));
+    let program = w.program();
+    let block = met.and_then(|met| met.early(w, program));
     let results = product_loop(w, &bounds, op, &[first], &[sums], |w, number, carried| {
         let mut a = factor_or(before[0], w, left, [m, k], number, most)?;
         let b = factor_or(before[1], w, right, [k, n], number, most)?;
@@ -227,7 +234,52 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
         more_steps(w);
         Some(vec![acc])
     })?;
-    finish(w, results[0])
+    let acc = match met {
+        Some(met) => met.meet(w, block, program, results[0])?,
+        None => results[0],
+    };
+    finish(w, acc)
+}
+
+/// Blocks that meet the sums of a product, each in its place: a residual, or factors of the sums.
+#[derive(Clone, Copy)]
+struct Met {
+    source: Source,
+    shape: [i64; 2],
+    count: i64,
+    /// Whether a block is loaded before the sums are there.
+    early: bool,
+    op: BinaryOp,
+}
+
+impl Met {
+    /// Of so many blocks below each other, sometimes.
+    fn new(w: &mut Writer, plan: &Plan, count: i64) -> Option<Met> {
+        let [m, n, _] = plan.sizes;
+        let dtype = w.random.pick(&[DType::F16, DType::BF16, DType::F32, plan.acc]);
+        if !w.random.chance(35) {
+            return None;
+        }
+        let source = source_by(w, dtype, [m, n], count, true);
+        w.has(Feature::Met);
+        let op = w.random.pick(&[BinaryOp::Add, BinaryOp::Add, BinaryOp::Mul]);
+        Some(Met { source, shape: [m, n], count, early: w.random.chance(50), op })
+    }
+
+    /// The block of this number, if it is loaded early.
+    fn early(self, w: &mut Writer, number: ValueId) -> Option<ValueId> {
+        if self.early { factor(w, self.source, self.shape, number, self.count) } else { None }
+    }
+
+    /// The sums with the block of this number, which may be there already.
+    fn meet(self, w: &mut Writer, block: Option<ValueId>, number: ValueId, acc: ValueId) -> Option<ValueId> {
+        let block = match block {
+            Some(block) => block,
+            None => factor(w, self.source, self.shape, number, self.count)?,
+        };
+        let block = w.cast(block, w.dtype(acc));
+        w.binary(self.op, acc, block)
+    }
 }
 
 /// A factor that is loaded before the loop, sometimes.
@@ -301,6 +353,16 @@ fn specialized(w: &mut Writer, op: ControlOp) -> ControlOp {
     }
 }
 
+/// What a program stores of a tile.
+#[derive(Clone, Copy)]
+enum Stores {
+    One,
+    /// Two blocks beside each other.
+    Apart,
+    /// Two blocks, the second of which is stored over a part of the first, or all of it.
+    Overlapping,
+}
+
 /// Programs that take one tile after another, each a loop of products of blocks, as persistent kernels do:
 ///
 /// ```text
@@ -320,7 +382,10 @@ pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
     let left = source_by(w, plan.factor, [m, k], tiles * most, true);
     let right = source_by(w, plan.factor, [k, n], most, true);
     let to = if w.random.chance(50) { plan.acc } else { w.random.pick(&[DType::F16, DType::BF16, DType::F32]) };
-    let (output, _) = descriptors::new(w, to, &[m, n], &[tiles, 1], true);
+    let stores = w.random.pick(&[Stores::One, Stores::One, Stores::Apart, Stores::Overlapping]);
+    let beside = if matches!(stores, Stores::One) { 1 } else { 2 };
+    let (output, _) = descriptors::new(w, to, &[m, n], &[tiles, beside], true);
+    let met = Met::new(w, plan, tiles);
     let outer = Bounds {
         low: w.program(),
         high: w.int(tiles),
@@ -337,6 +402,7 @@ pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
         let tile = *w.counters.last()?;
         w.know(tile, Fact::exact(0.0, tiles as f64, 0));
         let zero = w.filled(0.0, plan.acc, &[m, n]);
+        let block = met.and_then(|met| met.early(w, tile));
         let before = if w.random.chance(25) {
             w.has(Feature::Kept);
             Some(factor(w, left, [m, k], tile, most * tiles)?)
@@ -360,10 +426,34 @@ pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
         if w.random.chance(30) {
             acc = w.small(acc, plan.acc);
         }
-        let value = w.cast(acc, to);
-        let (rows, column) = (w.int(m), w.int(0));
+        let plain = acc;
+        if let Some(met) = met {
+            acc = met.meet(w, block, tile, acc)?;
+        }
+        let (value, rows) = (w.cast(acc, to), w.int(m));
         let row = w.binary(BinaryOp::Mul, tile, rows)?;
-        w.raw(kernel_core::ir::DescOp::DescStore, &[output, value, row, column], &[])?;
+        let mut columns = vec![w.int(0)];
+        match stores {
+            Stores::One => {}
+            Stores::Apart => columns.push(w.int(n)),
+            Stores::Overlapping => columns.push(Column::of(w, n, beside).value(w)),
+        }
+        // What is stored at a second place is something else.
+        let one = w.filled(1.0, plan.acc, &[m, n]);
+        let other = w.binary(BinaryOp::Add, plain, one)?;
+        let mut values = vec![value, w.cast(other, to)];
+        if columns.len() > 1 {
+            w.has(Feature::Stores);
+            if w.random.chance(50) {
+                columns.swap(0, 1);
+            }
+            if w.random.chance(30) {
+                values.swap(0, 1);
+            }
+        }
+        for (column, value) in columns.into_iter().zip(values) {
+            w.raw(kernel_core::ir::DescOp::DescStore, &[output, value, row, column], &[])?;
+        }
         Some(Vec::new())
     });
     built.map(|_| ())

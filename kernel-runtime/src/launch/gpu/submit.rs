@@ -269,7 +269,7 @@ fn map_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], maps: &mut Maps) 
     let AbiParam::TensorMap(blocks) = param else { return Err(unknown_param(kernel, param)) };
     let tensor = args.get(blocks.param.index()).and_then(Arg::as_desc);
     let tensor = tensor.ok_or_else(|| unknown_param(kernel, param))?;
-    match tensor.map(blocks) {
+    match tensor.map(blocks)? {
         Map::Kept(kept) => Ok(kept.as_ptr()),
         Map::New(new) => {
             let pointer = new.as_ptr();

@@ -103,8 +103,8 @@ fn beside(func: &Func, id: OpId, found: &Found) -> Vec<OpId> {
     if !func.region_ops(body).any(|(_, operation)| operation.op.multiplies()) {
         return Vec::new();
     }
-    let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
-    let (factors, uses, memory) = (find::factors(func, body), Uses::within(func, body), Memory::of(func, body));
+    let search = Search::new(func, body);
+    let (factors, uses) = (find::factors(func, body), Uses::within(func, body));
     let is_copied = |load: OpId| found.candidates.iter().any(|candidate| candidate.op == load);
     let is_used = |user: &OpId| func.op(*user).op != Op::Control(ControlOp::Yield);
     let mut words = 0;
@@ -114,7 +114,7 @@ fn beside(func: &Func, id: OpId, found: &Found) -> Vec<OpId> {
         let Op::Memory(MemoryOp::Load { .. }) = operation.op else { continue };
         let result = operation.results[0];
         let may_be = !factors.contains(&result) && !is_copied(load) && uses.of(result).iter().any(is_used);
-        if may_be && search.number(load, &memory).is_some() {
+        if may_be && search.number(load).is_some() {
             words += words_of(func, result);
             loads.push(load);
         }
@@ -143,13 +143,13 @@ struct Numbers {
 impl Numbers {
     fn of(func: &Func, id: OpId, asked: bool) -> Numbers {
         let body = func.op(id).regions[0];
-        let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
-        let (memory, factors) = (Memory::of(func, body), find::factors(func, body));
+        let search = Search::new(func, body);
+        let factors = find::factors(func, body);
         let mut addressing = BTreeSet::new();
         for &load in &func.region(body).ops {
             let operation = func.op(load);
             let counts = operation.results.first().is_some_and(|result| asked || factors.contains(result));
-            if !counts || !find::is_load(func, load) || memory.check(func, operation.operands[0]).is_err() {
+            if !counts || !find::is_load(func, load) || search.memory.check(func, operation.operands[0]).is_err() {
                 continue;
             }
             let addresses = match operation.op {
@@ -157,7 +157,7 @@ impl Numbers {
                 _ => &operation.operands[..],
             };
             let Some(origin) = search.origin(addresses, Loads::Collect) else { continue };
-            if origin.loads.iter().all(|&number| search.number(number, &memory).is_some()) {
+            if origin.loads.iter().all(|&number| search.number(number).is_some()) {
                 addressing.extend(origin.loads);
             }
         }
@@ -167,11 +167,10 @@ impl Numbers {
     /// Those of some loads of a loop that can be made an iteration ahead.
     fn among(func: &Func, id: OpId, loads: impl IntoIterator<Item = OpId>) -> Numbers {
         let body = func.op(id).regions[0];
-        let search = Search { func, body, own: func.region(body).ops.iter().copied().collect() };
-        let memory = Memory::of(func, body);
+        let search = Search::new(func, body);
         let mut numbers = Numbers::default();
         for load in loads {
-            let Some(origin) = search.number(load, &memory) else { continue };
+            let Some(origin) = search.number(load) else { continue };
             numbers.loads.insert(load);
             numbers.slice.extend(origin.ops);
             numbers.carried.extend(origin.carried);
@@ -204,9 +203,14 @@ struct Search<'f> {
     func: &'f Func,
     body: RegionId,
     own: BTreeSet<OpId>,
+    memory: Memory,
 }
 
-impl Search<'_> {
+impl<'f> Search<'f> {
+    fn new(func: &'f Func, body: RegionId) -> Self {
+        Search { func, body, own: func.region(body).ops.iter().copied().collect(), memory: Memory::of(func, body) }
+    }
+
     /// What values are computed from, if that can be done again elsewhere.
     fn origin(&self, values: &[ValueId], loads: Loads) -> Option<Origin> {
         let mut origin = Origin::default();
@@ -223,7 +227,7 @@ impl Search<'_> {
                             return None;
                         }
                         origin.loads.insert(op);
-                    } else if !find::is_cheap(&operation.op) {
+                    } else if !find::is_cheap(&operation.op) || self.memory.relies_on_an_assert(&operation.op) {
                         return None;
                     } else if origin.ops.insert(op) {
                         work.extend(&operation.operands);
@@ -237,10 +241,10 @@ impl Search<'_> {
 
     /// What the addresses of a number come from, and of all that they are computed from in the iteration before; nothing
     /// if it cannot be loaded then.
-    fn number(&self, id: OpId, memory: &Memory) -> Option<Origin> {
+    fn number(&self, id: OpId) -> Option<Origin> {
         let operation = self.func.op(id);
         let result = *operation.results.first()?;
-        if words_of(self.func, result) > MOST_WORDS || !memory.keeps(self.func, operation) {
+        if words_of(self.func, result) > MOST_WORDS || !self.memory.keeps(self.func, operation) {
             return None;
         }
         let mut origin = self.origin(&operation.operands, Loads::Refuse)?;
