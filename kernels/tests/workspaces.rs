@@ -1,4 +1,6 @@
-//! Functions of rows, attention and products in workspaces that are given; those of `general` are tested beside it.
+//! Functions in workspaces that are given; those of `general` are tested beside it.
+
+mod sequences;
 
 use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};
 use tilewright::prelude::*;
@@ -8,7 +10,6 @@ use tilewright_kernels::rows::{
     self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
     NormGradients, NormGradientsMut, Reduction,
 };
-use tilewright_kernels::sequence::{self, SelectiveScan};
 use tilewright_kernels::{Context, Tensor, TensorView};
 
 fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
@@ -252,78 +253,6 @@ fn one_scale_of_bytes_within_a_workspace() {
         let mut scales = Tensor::upload(cx.device(), &[f32::NAN; 3], [3])?;
         fp8::quantise_rows_into(cx, &x, &mut out, &mut scales)?;
         assert_eq!(scales.to_vec()?, [f32::MIN_POSITIVE; 3]);
-        Ok(())
-    });
-}
-
-/// Checks that a capture takes `run`, which writes the results `want`.
-fn check_results<T: Real, const R: usize>(
-    cx: &Context,
-    want: (Tensor<T, R>, Tensor<f32, R>),
-    last: Tensor<f32, R>,
-    run: impl Fn(&Context, &mut Tensor<T, R>, &mut Tensor<f32, R>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (mut y, mut last) = (Tensor::zeros(cx.device(), want.0.shape())?, last);
-    let stream = cx.device().new_stream()?;
-    let graph = stream.capture(|stream| run(&cx.clone().with_stream(stream), &mut y, &mut last))?;
-    graph.replay()?;
-    assert_eq!((read(&y)?, read(&last)?), (read(&want.0)?, read(&want.1)?));
-    Ok(())
-}
-
-#[test]
-fn sequences_into_tensors() {
-    on_every_device(|cx| {
-        let mut random = Random::new(74);
-        // Without steps the last state is the first one, or zero.
-        for len in [70, 0] {
-            let [q, k, v] = &[16, 16, 20].map(|size| random.tensor::<bf16, 4>(cx, [2, len, 3, size]).0);
-            let filled = |shape: [usize; 4]| {
-                Tensor::upload(cx.device(), &vec![f32::NAN; shape.iter().product::<usize>()], shape)
-            };
-            let negative = |len: usize| (0..len).map(|at| -0.1 * (at % 7) as f32).collect::<Vec<_>>();
-            let gate = &Tensor::upload(cx.device(), &negative(2 * len * 48), [2, len, 3, 16])?;
-            let rate = &Tensor::upload(cx.device(), &negative(2 * len * 3), [2, len, 3])?;
-            let beta = &Tensor::upload(cx.device(), &vec![0.05f32; 2 * len * 3], [2, len, 3])?;
-            let want = sequence::gated_linear_attention(cx, q, k, v, gate, 0.25, None)?;
-            check_results(cx, want, filled([2, 3, 16, 20])?, |cx, y, last| {
-                sequence::gated_linear_attention_into(cx, q, k, v, gate, 0.25, None, y, last)
-            })?;
-            let want = sequence::gated_delta_rule(cx, q, k, v, rate, beta, 0.25, None)?;
-            check_results(cx, want, filled([2, 3, 16, 20])?, |cx, y, last| {
-                sequence::gated_delta_rule_into(cx, q, k, v, rate, beta, 0.25, None, y, last)
-            })?;
-            let [u, delta, b, c] = &[5, 5, 8, 8].map(|size| random.tensor::<bf16, 3>(cx, [2, size, len]).0);
-            let a = &Tensor::upload(cx.device(), &negative(40), [5, 8])?;
-            let options = SelectiveScan::default().softplus();
-            let want = sequence::selective_scan(cx, u, delta, a, b, c, options)?;
-            let last = Tensor::upload(cx.device(), &[f32::NAN; 80], [2, 5, 8])?;
-            check_results(cx, want, last, |cx, y, last| {
-                sequence::selective_scan_into(cx, u, delta, a, b, c, options, y, last)
-            })?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn state_space_duality_within_a_workspace() {
-    assert_eq!(sequence::ssd_workspace([1 << 62, 3, 3, 1], 5), usize::MAX);
-    on_every_device(|cx| {
-        let mut random = Random::new(75);
-        for (len, room) in [(150, 2 * 3 * 4 * 41), (0, 0)] {
-            let (x, _) = &random.tensor::<bf16, 4>(cx, [2, len, 4, 8]);
-            let [b, c] = &[(); 2].map(|()| random.tensor::<bf16, 4>(cx, [2, len, 2, 5]).0);
-            let dt = &Tensor::upload(cx.device(), &vec![0.1f32; 8 * len], [2, len, 4])?;
-            let a = &Tensor::upload(cx.device(), &[-0.5f32, -1.0, -0.1, 0.0], [4])?;
-            assert_eq!(sequence::ssd_workspace(x.shape(), 5), room);
-            let want = sequence::ssd(cx, x, dt, a, b, c, None, None)?;
-            let nothing = || Ok((Tensor::zeros(cx.device(), x.shape())?, Tensor::zeros(cx.device(), [2, 4, 5, 8])?));
-            let both = |x: &(Tensor<bf16, 4>, Tensor<f32, 4>)| Ok(read(&x.0)? + &read(&x.1)?);
-            check_workspace(cx, ("workspace", room, f32::NAN), (want, both), nothing, |cx, workspace, (y, last)| {
-                sequence::ssd_into_with(cx, x, dt, a, b, c, None, None, y, last, workspace)
-            })?;
-        }
         Ok(())
     });
 }

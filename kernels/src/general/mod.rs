@@ -5,6 +5,7 @@ mod axis;
 mod conv;
 mod copy;
 mod elementwise;
+mod fill;
 mod gather;
 mod histogram;
 mod number;
@@ -30,6 +31,7 @@ pub use conv::{
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
 pub use elementwise::parts;
+pub(crate) use fill::{fill, write_zeros};
 pub use gather::{
     gather, gather_into, index_add_into, index_select, index_select_into, scatter_add_into, scatter_into,
 };
@@ -49,7 +51,6 @@ pub use quantise::{
 };
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;
-pub(crate) use reduce::write_zeros;
 pub use reduce::{
     max, max_all, max_into, max_into_with, mean, mean_all, mean_into, mean_into_with, min, min_all, min_into,
     min_into_with, norm_l1, norm_l1_all, norm_l1_into, norm_l1_into_with, norm_l2, norm_l2_all, norm_l2_into,

@@ -137,13 +137,6 @@ pub(super) fn sum_as<T: Real, const R: usize>(
     sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", Some(workspace)))
 }
 
-/// Zeros, written by a launch: filling memory is no work of a stream that is captured. They are sums of no elements.
-pub(crate) fn write_zeros<T: Number<Total = T>>(cx: &Context, out: ViewMut<'_, T>) -> Result<()> {
-    let (none, out) = out.split_at_mut(0)?;
-    let len = out.len();
-    sum_into(cx, TensorView::new(none.as_view(), [0, len])?, 0, TensorViewMut::new(out, [1, len])?)
-}
-
 /// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.
 pub(super) fn largest_magnitude<T: Real>(
     cx: &Context,

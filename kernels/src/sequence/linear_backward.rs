@@ -2,11 +2,12 @@
 
 use super::check_input;
 use super::linear::{Inputs, Sizes};
-use crate::general::Real;
-use crate::{Context, Tensor, TensorView};
-use tilewright::Result;
+use crate::general::{Real, write_zeros};
+use crate::workspace::Memory;
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
 
 /// `dq[t] = scale h[t] dy[t]`, chunk by chunk with the states computed again, for `BV` channels of the values, which add up.
 #[kernel]
@@ -154,6 +155,7 @@ fn attend_back_gates<T: Float, A: Float, const C: usize, const BK: usize>(
 
 /// The gradients of [`gated_linear_attention`](super::gated_linear_attention), each of its input's shape. Those of queries, keys,
 /// gates and states are f32 (f64 for f64).
+#[derive(Debug)]
 pub struct GatedLinearAttentionGradients<T: Real> {
     /// Of `q`.
     pub q: Tensor<T::Sums, 4>,
@@ -165,6 +167,45 @@ pub struct GatedLinearAttentionGradients<T: Real> {
     pub gate: Tensor<T::Sums, 4>,
     /// Of the initial state, or of the zeros in its place.
     pub initial: Tensor<T::Sums, 4>,
+}
+
+impl<T: Real> GatedLinearAttentionGradients<T> {
+    /// All of them, to write.
+    pub fn view_mut(&mut self) -> GatedLinearAttentionGradientsMut<'_, T> {
+        GatedLinearAttentionGradientsMut {
+            q: self.q.view_mut(),
+            k: self.k.view_mut(),
+            v: self.v.view_mut(),
+            gate: self.gate.view_mut(),
+            initial: self.initial.view_mut(),
+        }
+    }
+}
+
+/// Where gradients of [`gated_linear_attention`](super::gated_linear_attention) are written, each of its input's shape and in
+/// row-major order without gaps.
+#[derive(Debug)]
+pub struct GatedLinearAttentionGradientsMut<'a, T: Real> {
+    /// Of `q`.
+    pub q: TensorViewMut<'a, T::Sums, 4>,
+    /// Of `k`.
+    pub k: TensorViewMut<'a, T::Sums, 4>,
+    /// Of `v`.
+    pub v: TensorViewMut<'a, T, 4>,
+    /// Of the gates.
+    pub gate: TensorViewMut<'a, T::Sums, 4>,
+    /// Of the initial state, or of the zeros in its place.
+    pub initial: TensorViewMut<'a, T::Sums, 4>,
+}
+
+impl<T: Real> GatedLinearAttentionGradientsMut<'_, T> {
+    fn check(&self, inputs: &Inputs<'_, T>, sizes: &Sizes) -> Result<()> {
+        check_input("gradients.q", &self.q.as_view(), inputs.q.shape())?;
+        check_input("gradients.k", &self.k.as_view(), inputs.k.shape())?;
+        check_input("gradients.v", &self.v.as_view(), inputs.v.shape())?;
+        check_input("gradients.gate", &self.gate.as_view(), inputs.gate.shape())?;
+        check_input("gradients.initial", &self.initial.as_view(), sizes.state())
+    }
 }
 
 /// The gradients of [`gated_linear_attention`](super::gated_linear_attention) for its inputs, from those of its results: `dy`,
@@ -195,51 +236,124 @@ pub fn gated_linear_attention_backward<'a, T: Real>(
     dlast: Option<TensorView<'a, T::Sums, 4>>,
 ) -> Result<GatedLinearAttentionGradients<T>> {
     let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
-    let (sizes, dy, device) = (inputs.check()?, dy.into(), cx.device());
-    check_input("dy", &dy, inputs.v.shape())?;
-    dlast.map(|dlast| check_input("dlast", &dlast, sizes.state())).transpose()?;
+    let (sizes, device) = (inputs.check()?, cx.device());
     let mut gradients = GatedLinearAttentionGradients::<T> {
-        q: Tensor::zeros(device, inputs.q.shape())?,
-        k: Tensor::zeros(device, inputs.k.shape())?,
+        q: Tensor::empty(device, inputs.q.shape())?,
+        k: Tensor::empty(device, inputs.k.shape())?,
         v: Tensor::empty(device, inputs.v.shape())?,
         gate: Tensor::empty(device, inputs.gate.shape())?,
         initial: Tensor::empty(device, sizes.state())?,
     };
+    run(cx, &inputs, (dy.into(), dlast), gradients.view_mut(), None)?;
+    Ok(gradients)
+}
+
+/// [`gated_linear_attention_backward`], into tensors. One number for each sequence, head and key is allocated for the call.
+///
+/// # Errors
+///
+/// As [`gated_linear_attention_backward`], and if shapes of gradients do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_linear_attention_backward_into<'a, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 4>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    dlast: Option<TensorView<'a, T::Sums, 4>>,
+    gradients: GatedLinearAttentionGradientsMut<'_, T>,
+) -> Result<()> {
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
+    run(cx, &inputs, (dy.into(), dlast), gradients, None)
+}
+
+/// [`gated_linear_attention_backward_into`], with a workspace for what gates have of the gradients of last states: without gaps,
+/// with as many elements as [`gated_linear_attention_backward_workspace`] says, or more, of the dtype of states. What it holds
+/// does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`gated_linear_attention_backward_into`], and if the workspace has gaps or is too small.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_linear_attention_backward_into_with<'a, 'b, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 4>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    dlast: Option<TensorView<'a, T::Sums, 4>>,
+    gradients: GatedLinearAttentionGradientsMut<'_, T>,
+    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
+) -> Result<()> {
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
+    run(cx, &inputs, (dy.into(), dlast), gradients, Some(workspace.into()))
+}
+
+/// How many elements [`gated_linear_attention_backward_into_with`] needs as its workspace for `q` of this shape,
+/// `[batch, len, heads, keys]`, whatever the device: one for each sequence, head and key.
+pub fn gated_linear_attention_backward_workspace([batch, _, heads, keys]: [usize; 4]) -> usize {
+    // More than can be counted is more than any memory has.
+    batch.saturating_mul(heads).saturating_mul(keys)
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    (dy, dlast): (TensorView<'_, T, 4>, Option<TensorView<'_, T::Sums, 4>>),
+    mut gradients: GatedLinearAttentionGradientsMut<'_, T>,
+    workspace: Option<TensorViewMut<'_, T::Sums, 1>>,
+) -> Result<()> {
+    let sizes = inputs.check()?;
+    check_input("dy", &dy, inputs.v.shape())?;
+    dlast.map(|dlast| check_input("dlast", &dlast, sizes.state())).transpose()?;
+    gradients.check(inputs, &sizes)?;
+    let needed = gated_linear_attention_backward_workspace(inputs.q.shape());
+    let mut at_end = Memory::of(cx, "workspace", workspace, needed)?;
+    // Programs add to these.
+    write_zeros(cx, gradients.q.elements_mut())?;
+    write_zeros(cx, gradients.k.elements_mut())?;
+    write_zeros(cx, at_end.view_mut())?;
     let Sizes { batch, len, heads, keys, .. } = sizes;
     if batch * heads == 0 {
-        return Ok(gradients);
+        return Ok(());
     }
-    let at_end = queries_and_keys(cx, &inputs, &sizes, (dy, dlast), &mut gradients)?;
+    queries_and_keys(cx, inputs, &sizes, (dy, dlast), &mut gradients, at_end.view_mut())?;
     let width = heads * keys;
     let block = width.next_power_of_two().min(32);
     AttendBackGatesConsts { C: 64, BK: block }
         .call(
             inputs.q.elements(),
             inputs.k.elements(),
-            gradients.q.buffer(),
-            gradients.k.buffer(),
-            &at_end,
-            gradients.gate.buffer_mut(),
+            gradients.q.as_view().elements(),
+            gradients.k.as_view().elements(),
+            at_end.view(),
+            gradients.gate.elements(),
             len as i32,
             width as i32,
         )
         .grid((width.div_ceil(block), batch))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(device)?;
-    Ok(gradients)
+        .launch(cx.device())
 }
 
-/// All gradients but those of gates, and what the last gates have of that of the last state, `[batch, heads, keys]`.
+/// All gradients but those of gates, and what the last gates have of that of the last state, `[batch, heads, keys]`, which is added
+/// to `at_end`.
 fn queries_and_keys<T: Real>(
     cx: &Context,
     inputs: &Inputs<'_, T>,
     sizes: &Sizes,
     (dy, dlast): (TensorView<'_, T, 4>, Option<TensorView<'_, T::Sums, 4>>),
-    gradients: &mut GatedLinearAttentionGradients<T>,
-) -> Result<Buffer<T::Sums>> {
+    gradients: &mut GatedLinearAttentionGradientsMut<'_, T>,
+    at_end: ViewMut<'_, T::Sums>,
+) -> Result<()> {
     let Sizes { batch, len, heads, keys, values } = *sizes;
-    let mut at_end = cx.device().zeros(batch * heads * keys)?;
     let bk = keys.next_power_of_two().max(16);
     let bv = values.next_power_of_two().clamp(16, VALUES);
     let grid = (values.div_ceil(bv), heads, batch);
@@ -253,8 +367,8 @@ fn queries_and_keys<T: Real>(
             MaybeView::from(inputs.initial.map(|initial| initial.elements())),
             dy.elements(),
             MaybeView::from(dlast),
-            gradients.q.buffer_mut(),
-            &mut at_end,
+            gradients.q.elements_mut(),
+            at_end,
             inputs.scale,
             len,
             heads,
@@ -273,9 +387,9 @@ fn queries_and_keys<T: Real>(
             inputs.gate.elements(),
             dy.elements(),
             MaybeView::from(dlast),
-            gradients.k.buffer_mut(),
-            gradients.v.buffer_mut(),
-            gradients.initial.buffer_mut(),
+            gradients.k.elements_mut(),
+            gradients.v.elements_mut(),
+            gradients.initial.elements_mut(),
             inputs.scale,
             len,
             heads,
@@ -285,8 +399,7 @@ fn queries_and_keys<T: Real>(
         .grid(grid)
         .num_warps(WARPS)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(at_end)
+        .launch(cx.device())
 }
 
 /// Steps of a chunk, so that the pairs of a chunk fit into registers, of which there are two for each channel of the keys.

@@ -10,11 +10,20 @@ mod ssd_backward;
 
 pub use delta::{gated_delta_rule, gated_delta_rule_into};
 pub use linear::{gated_linear_attention, gated_linear_attention_into};
-pub use linear_backward::{GatedLinearAttentionGradients, gated_linear_attention_backward};
+pub use linear_backward::{
+    GatedLinearAttentionGradients, GatedLinearAttentionGradientsMut, gated_linear_attention_backward,
+    gated_linear_attention_backward_into, gated_linear_attention_backward_into_with,
+    gated_linear_attention_backward_workspace,
+};
 pub use selective::{SelectiveScan, selective_scan, selective_scan_into};
-pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
-pub use ssd::{ssd, ssd_into_with, ssd_workspace};
-pub use ssd_backward::{SsdGradients, ssd_backward};
+pub use selective_backward::{
+    SelectiveScanGradients, SelectiveScanGradientsMut, selective_scan_backward, selective_scan_backward_into,
+    selective_scan_backward_into_with, selective_scan_backward_workspace,
+};
+pub use ssd::{ssd, ssd_into, ssd_into_with, ssd_workspace};
+pub use ssd_backward::{
+    SsdGradients, SsdGradientsMut, ssd_backward, ssd_backward_into, ssd_backward_into_with, ssd_backward_workspace,
+};
 
 use crate::check;
 use tilewright::{DType, Result};

@@ -1,8 +1,10 @@
 //! The gradient of the selective scan.
 
+use super::check_input;
 use super::selective::{BLOCK, Inputs, SelectiveScan, run, softplus};
-use crate::general::Real;
-use crate::{Context, Tensor, TensorView, check};
+use crate::general::{Real, write_zeros};
+use crate::workspace::{Memory, part, room};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -100,6 +102,7 @@ fn scan_channels_back<T: Float, A: Float, const SOFTPLUS: bool, const BD: usize,
 
 /// The gradients of a selective scan, each of its input's shape. Those of what all channels or all sequences share are f32
 /// (f64 for f64).
+#[derive(Debug)]
 pub struct SelectiveScanGradients<T: Real> {
     /// Of `u`.
     pub u: Tensor<T, 3>,
@@ -115,6 +118,65 @@ pub struct SelectiveScanGradients<T: Real> {
     pub skip: Option<Tensor<T::Sums, 1>>,
     /// Of the bias, if there is one.
     pub bias: Option<Tensor<T::Sums, 1>>,
+}
+
+impl<T: Real> SelectiveScanGradients<T> {
+    /// All of them, to write.
+    pub fn view_mut(&mut self) -> SelectiveScanGradientsMut<'_, T> {
+        SelectiveScanGradientsMut {
+            u: self.u.view_mut(),
+            delta: self.delta.view_mut(),
+            a: self.a.view_mut(),
+            b: self.b.view_mut(),
+            c: self.c.view_mut(),
+            skip: self.skip.as_mut().map(|skip| skip.view_mut()),
+            bias: self.bias.as_mut().map(|bias| bias.view_mut()),
+        }
+    }
+}
+
+/// Where gradients of a selective scan are written, each of its input's shape and in row-major order without gaps.
+#[derive(Debug)]
+pub struct SelectiveScanGradientsMut<'a, T: Real> {
+    /// Of `u`.
+    pub u: TensorViewMut<'a, T, 3>,
+    /// Of `delta`, before its bias and softplus.
+    pub delta: TensorViewMut<'a, T, 3>,
+    /// Of `a`.
+    pub a: TensorViewMut<'a, T::Sums, 2>,
+    /// Of `b`.
+    pub b: TensorViewMut<'a, T::Sums, 3>,
+    /// Of `c`.
+    pub c: TensorViewMut<'a, T::Sums, 3>,
+    /// Of the skip, if it is wanted.
+    pub skip: Option<TensorViewMut<'a, T::Sums, 1>>,
+    /// Of the bias, if it is wanted.
+    pub bias: Option<TensorViewMut<'a, T::Sums, 1>>,
+}
+
+impl<T: Real> SelectiveScanGradientsMut<'_, T> {
+    fn check(&self, inputs: &Inputs<'_, T>) -> Result<()> {
+        check_input("gradients.u", &self.u.as_view(), inputs.u.shape())?;
+        check_input("gradients.delta", &self.delta.as_view(), inputs.u.shape())?;
+        check_input("gradients.a", &self.a.as_view(), inputs.a.shape())?;
+        check_input("gradients.b", &self.b.as_view(), inputs.b.shape())?;
+        check_input("gradients.c", &self.c.as_view(), inputs.c.shape())?;
+        for (name, vector) in [("gradients.skip", &self.skip), ("gradients.bias", &self.bias)] {
+            vector.as_ref().map_or(Ok(()), |vector| check_input(name, &vector.as_view(), [inputs.u.shape()[1]]))?;
+        }
+        Ok(())
+    }
+
+    /// Zeros in those that programs add to.
+    fn clear(&mut self, cx: &Context) -> Result<()> {
+        write_zeros(cx, self.a.elements_mut())?;
+        write_zeros(cx, self.b.elements_mut())?;
+        write_zeros(cx, self.c.elements_mut())?;
+        for vector in [&mut self.skip, &mut self.bias].into_iter().flatten() {
+            write_zeros(cx, vector.elements_mut())?;
+        }
+        Ok(())
+    }
 }
 
 /// The gradients of [`selective_scan`](super::selective_scan) for its inputs, from that of its result, `dy`.
@@ -148,30 +210,102 @@ pub fn selective_scan_backward<'a, T: Real>(
     dy: impl Into<TensorView<'a, T, 3>>,
 ) -> Result<SelectiveScanGradients<T>> {
     let inputs = Inputs { u: u.into(), delta: delta.into(), a: a.into(), b: b.into(), c: c.into() };
-    let dy = dy.into();
-    let [channels, len, state] = inputs.check(&options)?;
-    check::shape("dy", dy.shape(), inputs.u.shape())?;
-    check::packed("dy", &dy)?;
-    let device = cx.device();
-    let optional = |given: bool| given.then(|| Tensor::zeros(device, [channels as usize])).transpose();
+    let (dy, device) = (dy.into(), cx.device());
+    inputs.check(&options)?;
+    let vector = |given: bool| given.then(|| Tensor::empty(device, [inputs.u.shape()[1]])).transpose();
     let mut gradients = SelectiveScanGradients::<T> {
         u: Tensor::empty(device, inputs.u.shape())?,
         delta: Tensor::empty(device, inputs.u.shape())?,
-        a: Tensor::zeros(device, inputs.a.shape())?,
-        b: Tensor::zeros(device, inputs.b.shape())?,
-        c: Tensor::zeros(device, inputs.c.shape())?,
-        skip: optional(options.skip.is_some())?,
-        bias: optional(options.bias.is_some())?,
+        a: Tensor::empty(device, inputs.a.shape())?,
+        b: Tensor::empty(device, inputs.b.shape())?,
+        c: Tensor::empty(device, inputs.c.shape())?,
+        skip: vector(options.skip.is_some())?,
+        bias: vector(options.bias.is_some())?,
     };
+    run_back(cx, inputs, options, dy, gradients.view_mut(), None)?;
+    Ok(gradients)
+}
+
+/// [`selective_scan_backward`], into tensors. The states of every 64th step and the last one are allocated for the call.
+///
+/// # Errors
+///
+/// As [`selective_scan_backward`], and if shapes of gradients do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn selective_scan_backward_into<'a, T: Real>(
+    cx: &Context,
+    u: impl Into<TensorView<'a, T, 3>>,
+    delta: impl Into<TensorView<'a, T, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 2>>,
+    b: impl Into<TensorView<'a, T, 3>>,
+    c: impl Into<TensorView<'a, T, 3>>,
+    options: SelectiveScan<'a, T>,
+    dy: impl Into<TensorView<'a, T, 3>>,
+    gradients: SelectiveScanGradientsMut<'_, T>,
+) -> Result<()> {
+    let inputs = Inputs { u: u.into(), delta: delta.into(), a: a.into(), b: b.into(), c: c.into() };
+    run_back(cx, inputs, options, dy.into(), gradients, None)
+}
+
+/// [`selective_scan_backward_into`], with a workspace for the states of every 64th step and the last one: without gaps, with as
+/// many elements as [`selective_scan_backward_workspace`] says, or more, of the dtype of states. What it holds does not matter.
+/// Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`selective_scan_backward_into`], and if the workspace has gaps or is too small.
+#[allow(clippy::too_many_arguments)]
+pub fn selective_scan_backward_into_with<'a, 'b, T: Real>(
+    cx: &Context,
+    u: impl Into<TensorView<'a, T, 3>>,
+    delta: impl Into<TensorView<'a, T, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 2>>,
+    b: impl Into<TensorView<'a, T, 3>>,
+    c: impl Into<TensorView<'a, T, 3>>,
+    options: SelectiveScan<'a, T>,
+    dy: impl Into<TensorView<'a, T, 3>>,
+    gradients: SelectiveScanGradientsMut<'_, T>,
+    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
+) -> Result<()> {
+    let inputs = Inputs { u: u.into(), delta: delta.into(), a: a.into(), b: b.into(), c: c.into() };
+    run_back(cx, inputs, options, dy.into(), gradients, Some(workspace.into()))
+}
+
+/// How many elements [`selective_scan_backward_into_with`] needs as its workspace for `u` of this shape, `[batch, channels, len]`,
+/// whatever the device: for each channel a state for every 64 steps, and one more.
+pub fn selective_scan_backward_workspace(u: [usize; 3], state: usize) -> usize {
+    room(&parts(u, state))
+}
+
+/// Elements of the states before each tile, and of the last ones.
+fn parts([batch, channels, len]: [usize; 3], state: usize) -> [usize; 2] {
+    // More than can be counted is more than any memory has.
+    let last = batch.saturating_mul(channels).saturating_mul(state);
+    [last.saturating_mul(len.div_ceil(BLOCK)), last]
+}
+
+fn run_back<T: Real>(
+    cx: &Context,
+    inputs: Inputs<'_, T>,
+    options: SelectiveScan<'_, T>,
+    dy: TensorView<'_, T, 3>,
+    mut gradients: SelectiveScanGradientsMut<'_, T>,
+    workspace: Option<TensorViewMut<'_, T::Sums, 1>>,
+) -> Result<()> {
+    let [channels, len, state] = inputs.check(&options)?;
+    check_input("dy", &dy, inputs.u.shape())?;
+    gradients.check(&inputs)?;
+    let lens = parts(inputs.u.shape(), state as usize);
+    let mut memory = Memory::of(cx, "workspace", workspace, room(&lens))?;
+    gradients.clear(cx)?;
     if dy.is_empty() {
-        return Ok(gradients);
+        return Ok(());
     }
-    let batch = inputs.u.shape()[0];
-    let tiles = (len as usize).div_ceil(BLOCK);
-    let mut states = Tensor::empty(device, [batch, channels as usize, tiles, state as usize])?;
-    let (mut y, mut last) = inputs.results(cx)?;
-    let kept = states.view_mut().elements();
-    run(cx, inputs, options, Some(kept), (y.view_mut(), last.view_mut()))?;
+    let [batch, ..] = inputs.u.shape();
+    let (mut states, last) = part(memory.view_mut(), lens[0])?;
+    let last = TensorViewMut::new(part(last, lens[1])?.0, [batch, channels as usize, state as usize])?;
+    // The results are not asked for: the gradient of `u` takes their place.
+    run(cx, inputs, options, Some(states.reborrow()), (gradients.u.reborrow(), last))?;
     let (bd, bn) = inputs.block();
     // Half as many channels as the scan: the gradient has about twice as much in registers.
     let bd = bd.div_ceil(2);
@@ -185,14 +319,14 @@ pub fn selective_scan_backward<'a, T: Real>(
             MaybeView::from(options.skip.map(|skip| skip.elements())),
             MaybeView::from(options.bias.map(|bias| bias.elements())),
             dy.elements(),
-            states.buffer(),
-            gradients.u.buffer_mut(),
-            gradients.delta.buffer_mut(),
-            gradients.a.buffer_mut(),
-            gradients.b.buffer_mut(),
-            gradients.c.buffer_mut(),
-            MaybeViewMut::from(gradients.skip.as_mut().map(|skip| skip.buffer_mut().as_view_mut())),
-            MaybeViewMut::from(gradients.bias.as_mut().map(|bias| bias.buffer_mut().as_view_mut())),
+            states.as_view(),
+            gradients.u.elements(),
+            gradients.delta.elements(),
+            gradients.a.elements(),
+            gradients.b.elements(),
+            gradients.c.elements(),
+            MaybeViewMut::from(gradients.skip.map(|skip| skip.elements())),
+            MaybeViewMut::from(gradients.bias.map(|bias| bias.elements())),
             channels,
             len,
             state,
@@ -200,8 +334,7 @@ pub fn selective_scan_backward<'a, T: Real>(
         .grid(((channels as usize).div_ceil(bd), batch))
         .num_warps((bd * bn * BLOCK / 256).clamp(1, 8) as u32)
         .stream(cx.stream())
-        .launch(device)?;
-    Ok(gradients)
+        .launch(cx.device())
 }
 
 #[cfg(test)]

@@ -332,14 +332,37 @@ pub fn ssd<'a, T: Real>(
     Ok((y, last))
 }
 
-/// [`ssd`], into tensors of the shapes of its results, in row-major order without gaps. Nothing is allocated.
+/// [`ssd`], into tensors of the shapes of its results, in row-major order without gaps. The states of all chunks are allocated
+/// for the call.
+///
+/// # Errors
+///
+/// As [`ssd`], and if shapes of `y` and `last` do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn ssd_into<'a, 'b, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dt: impl Into<TensorView<'a, T::Sums, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 1>>,
+    b: impl Into<TensorView<'a, T, 4>>,
+    c: impl Into<TensorView<'a, T, 4>>,
+    skip: Option<TensorView<'a, T::Sums, 1>>,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    y: impl Into<TensorViewMut<'b, T, 4>>,
+    last: impl Into<TensorViewMut<'b, T::Sums, 4>>,
+) -> Result<()> {
+    let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
+    run(cx, &inputs, None, y.into(), last.into())
+}
+
+/// [`ssd_into`], with a workspace. Nothing is allocated.
 ///
 /// `workspace` is for the states of all chunks: without gaps, with as many elements as [`ssd_workspace`] says, or more, of the
 /// dtype of states. What it holds does not matter.
 ///
 /// # Errors
 ///
-/// As [`ssd`], and if shapes of `y` and `last` do not fit or they have gaps, or if the workspace has or is too small.
+/// As [`ssd_into`], and if the workspace has gaps or is too small.
 #[allow(clippy::too_many_arguments)]
 pub fn ssd_into_with<'a, 'b, T: Real>(
     cx: &Context,

@@ -1,9 +1,10 @@
 //! The gradient of the scan of Mamba-2.
 
+use super::check_input;
 use super::ssd::{CHUNK, Inputs, Passing, Sizes, States, pass, states};
-use crate::general::Real;
-use crate::workspace::room;
-use crate::{Context, Tensor, TensorView};
+use crate::general::{Real, write_zeros};
+use crate::workspace::{Memory, part, room};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, View};
@@ -101,6 +102,7 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
 
 /// The gradients of [`ssd`](super::ssd), each of its input's shape. Those of what several heads or steps share are f32 (f64
 /// for f64), as are those of `dt` and states.
+#[derive(Debug)]
 pub struct SsdGradients<T: Real> {
     /// Of `x`.
     pub x: Tensor<T, 4>,
@@ -116,6 +118,62 @@ pub struct SsdGradients<T: Real> {
     pub skip: Option<Tensor<T::Sums, 1>>,
     /// Of the initial state, or of the zeros in its place.
     pub initial: Tensor<T::Sums, 4>,
+}
+
+impl<T: Real> SsdGradients<T> {
+    /// All of them, to write.
+    pub fn view_mut(&mut self) -> SsdGradientsMut<'_, T> {
+        SsdGradientsMut {
+            x: self.x.view_mut(),
+            dt: self.dt.view_mut(),
+            a: self.a.view_mut(),
+            b: self.b.view_mut(),
+            c: self.c.view_mut(),
+            skip: self.skip.as_mut().map(|skip| skip.view_mut()),
+            initial: self.initial.view_mut(),
+        }
+    }
+}
+
+/// Where gradients of [`ssd`](super::ssd) are written, each of its input's shape and in row-major order without gaps.
+#[derive(Debug)]
+pub struct SsdGradientsMut<'a, T: Real> {
+    /// Of `x`.
+    pub x: TensorViewMut<'a, T, 4>,
+    /// Of `dt`.
+    pub dt: TensorViewMut<'a, T::Sums, 3>,
+    /// Of `a`.
+    pub a: TensorViewMut<'a, T::Sums, 1>,
+    /// Of `b`.
+    pub b: TensorViewMut<'a, T::Sums, 4>,
+    /// Of `c`.
+    pub c: TensorViewMut<'a, T::Sums, 4>,
+    /// Of the skip, if it is wanted.
+    pub skip: Option<TensorViewMut<'a, T::Sums, 1>>,
+    /// Of the initial state, or of the zeros in its place.
+    pub initial: TensorViewMut<'a, T::Sums, 4>,
+}
+
+impl<T: Real> SsdGradientsMut<'_, T> {
+    fn check(&self, inputs: &Inputs<'_, T>, sizes: &Sizes) -> Result<()> {
+        check_input("gradients.x", &self.x.as_view(), inputs.x.shape())?;
+        check_input("gradients.dt", &self.dt.as_view(), inputs.dt.shape())?;
+        check_input("gradients.a", &self.a.as_view(), inputs.a.shape())?;
+        check_input("gradients.b", &self.b.as_view(), inputs.b.shape())?;
+        check_input("gradients.c", &self.c.as_view(), inputs.c.shape())?;
+        if let Some(skip) = &self.skip {
+            check_input("gradients.skip", &skip.as_view(), [sizes.heads])?;
+        }
+        check_input("gradients.initial", &self.initial.as_view(), sizes.state())
+    }
+
+    /// Zeros in those that programs add to.
+    fn clear(&mut self, cx: &Context) -> Result<()> {
+        write_zeros(cx, self.a.elements_mut())?;
+        write_zeros(cx, self.b.elements_mut())?;
+        write_zeros(cx, self.c.elements_mut())?;
+        self.skip.as_mut().map_or(Ok(()), |skip| write_zeros(cx, skip.elements_mut()))
+    }
 }
 
 /// The gradients of [`ssd`](super::ssd) for its inputs, from those of its results: `dy`, and `dlast` of the last state, zeros
@@ -152,33 +210,104 @@ pub fn ssd_backward<'a, T: Real>(
     dlast: Option<TensorView<'a, T::Sums, 4>>,
 ) -> Result<SsdGradients<T>> {
     let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
-    let (sizes, dy, device) = (inputs.check()?, dy.into(), cx.device());
-    super::check_input("dy", &dy, inputs.x.shape())?;
-    dlast.map(|dlast| super::check_input("dlast", &dlast, sizes.state())).transpose()?;
-    let skips = inputs.skip.map(|_| Tensor::zeros(device, [sizes.heads])).transpose()?;
+    let (sizes, device) = (inputs.check()?, cx.device());
     let mut gradients = SsdGradients::<T> {
         x: Tensor::empty(device, inputs.x.shape())?,
         dt: Tensor::empty(device, inputs.dt.shape())?,
-        a: Tensor::zeros(device, [sizes.heads])?,
-        b: Tensor::zeros(device, inputs.b.shape())?,
-        c: Tensor::zeros(device, inputs.c.shape())?,
-        skip: skips,
+        a: Tensor::empty(device, inputs.a.shape())?,
+        b: Tensor::empty(device, inputs.b.shape())?,
+        c: Tensor::empty(device, inputs.c.shape())?,
+        skip: skip.map(|skip| Tensor::empty(device, skip.shape())).transpose()?,
         initial: Tensor::empty(device, sizes.state())?,
     };
-    if sizes.batch * sizes.heads == 0 {
-        return Ok(gradients);
-    }
-    let mut last = device.empty(sizes.batch * sizes.heads * sizes.n * sizes.p)?;
-    let needed = room(&sizes.lens());
-    let (mut memory, mut memory_of_gradients) = (device.empty(needed)?, device.empty(needed)?);
-    let mut before = States::of(memory.as_view_mut(), &sizes)?;
-    states(cx, &inputs, &sizes, last.as_view_mut(), &mut before)?;
-    let initial = gradients.initial.view_mut().elements();
-    let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: initial };
-    let mut behind = States::of(memory_of_gradients.as_view_mut(), &sizes)?;
-    pass(cx, &inputs, &sizes, true, passing, &mut behind)?;
-    launch(cx, &inputs, &sizes, (before.states.as_view(), behind.states.as_view()), dy, &mut gradients)?;
+    run(cx, &inputs, (dy.into(), dlast), gradients.view_mut(), None)?;
     Ok(gradients)
+}
+
+/// [`ssd_backward`], into tensors. States and gradients of all chunks are allocated for the call.
+///
+/// # Errors
+///
+/// As [`ssd_backward`], and if shapes of gradients do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn ssd_backward_into<'a, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dt: impl Into<TensorView<'a, T::Sums, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 1>>,
+    b: impl Into<TensorView<'a, T, 4>>,
+    c: impl Into<TensorView<'a, T, 4>>,
+    skip: Option<TensorView<'a, T::Sums, 1>>,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    dlast: Option<TensorView<'a, T::Sums, 4>>,
+    gradients: SsdGradientsMut<'_, T>,
+) -> Result<()> {
+    let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
+    run(cx, &inputs, (dy.into(), dlast), gradients, None)
+}
+
+/// [`ssd_backward_into`], with a workspace for states and gradients of all chunks: without gaps, with as many elements as
+/// [`ssd_backward_workspace`] says, or more, of the dtype of states. What it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`ssd_backward_into`], and if the workspace has gaps or is too small.
+#[allow(clippy::too_many_arguments)]
+pub fn ssd_backward_into_with<'a, 'b, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dt: impl Into<TensorView<'a, T::Sums, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 1>>,
+    b: impl Into<TensorView<'a, T, 4>>,
+    c: impl Into<TensorView<'a, T, 4>>,
+    skip: Option<TensorView<'a, T::Sums, 1>>,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    dlast: Option<TensorView<'a, T::Sums, 4>>,
+    gradients: SsdGradientsMut<'_, T>,
+    workspace: impl Into<TensorViewMut<'b, T::Sums, 1>>,
+) -> Result<()> {
+    let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
+    run(cx, &inputs, (dy.into(), dlast), gradients, Some(workspace.into()))
+}
+
+/// How many elements [`ssd_backward_into_with`] needs as its workspace for `x` of this shape, `[batch, len, heads, p]`, with states
+/// of `n` by `p`, whatever the device: twice those of [`ssd_workspace`](super::ssd_workspace), and up to 15 between.
+pub fn ssd_backward_workspace([batch, len, heads, p]: [usize; 4], n: usize) -> usize {
+    room(&parts(&Sizes { batch, len, heads, groups: 1, n, p }))
+}
+
+/// Elements of states, and of their gradients.
+fn parts(sizes: &Sizes) -> [usize; 2] {
+    [room(&sizes.lens()); 2]
+}
+
+fn run<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    (dy, dlast): (TensorView<'_, T, 4>, Option<TensorView<'_, T::Sums, 4>>),
+    mut gradients: SsdGradientsMut<'_, T>,
+    workspace: Option<TensorViewMut<'_, T::Sums, 1>>,
+) -> Result<()> {
+    let sizes = inputs.check()?;
+    check_input("dy", &dy, inputs.x.shape())?;
+    dlast.map(|dlast| check_input("dlast", &dlast, sizes.state())).transpose()?;
+    gradients.check(inputs, &sizes)?;
+    let [states_len, gradients_len] = parts(&sizes);
+    let mut memory = Memory::of(cx, "workspace", workspace, room(&[states_len, gradients_len]))?;
+    gradients.clear(cx)?;
+    if sizes.batch * sizes.heads == 0 {
+        return Ok(());
+    }
+    let (before, behind) = part(memory.view_mut(), states_len)?;
+    let mut before = States::of(before, &sizes)?;
+    let mut behind = States::of(behind, &sizes)?;
+    // The last state is not asked for: the gradient of the first one takes its place.
+    states(cx, inputs, &sizes, gradients.initial.elements_mut(), &mut before)?;
+    let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: gradients.initial.elements_mut() };
+    pass(cx, inputs, &sizes, true, passing, &mut behind)?;
+    launch(cx, inputs, &sizes, (before.states.as_view(), behind.states.as_view()), dy, gradients)
 }
 
 fn launch<T: Real>(
@@ -187,7 +316,7 @@ fn launch<T: Real>(
     sizes: &Sizes,
     (before, behind): (View<'_, T::Sums>, View<'_, T::Sums>),
     dy: TensorView<'_, T, 4>,
-    gradients: &mut SsdGradients<T>,
+    gradients: SsdGradientsMut<'_, T>,
 ) -> Result<()> {
     let [h, g, n, p] = sizes.numbers();
     ScanChunksBackConsts { Q: CHUNK, BN: sizes.block_n(), BP: sizes.block_p() }
@@ -201,12 +330,12 @@ fn launch<T: Real>(
             before,
             behind,
             dy.elements(),
-            gradients.x.buffer_mut(),
-            gradients.dt.buffer_mut(),
-            gradients.a.buffer_mut(),
-            gradients.b.buffer_mut(),
-            gradients.c.buffer_mut(),
-            MaybeViewMut::from(gradients.skip.as_mut().map(|skip| skip.buffer_mut().as_view_mut())),
+            gradients.x.elements(),
+            gradients.dt.elements(),
+            gradients.a.elements(),
+            gradients.b.elements(),
+            gradients.c.elements(),
+            MaybeViewMut::from(gradients.skip.map(|skip| skip.elements())),
             sizes.len as i32,
             h,
             g,
