@@ -25,8 +25,11 @@ mod walk;
 
 pub use arg::{argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with};
 pub use conv::{
-    ConvConfig, ConvWeightConfig, Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_input_into,
-    conv2d_backward_weight, conv2d_backward_weight_into_with, conv2d_backward_weight_workspace, conv2d_into,
+    ConvConfig, ConvWeightConfig, Convolution, conv1d, conv1d_backward_input, conv1d_backward_input_into,
+    conv1d_backward_weight, conv1d_backward_weight_into, conv1d_backward_weight_into_with,
+    conv1d_backward_weight_workspace, conv1d_into, conv2d, conv2d_backward_input, conv2d_backward_input_into,
+    conv2d_backward_weight, conv2d_backward_weight_into, conv2d_backward_weight_into_with,
+    conv2d_backward_weight_workspace, conv2d_into,
 };
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
@@ -62,6 +65,9 @@ pub use scan::{
     Direction, cumprod, cumprod_into, cumprod_into_with, cumsum, cumsum_into, cumsum_into_with, scan_workspace,
 };
 pub use scan_arg::{cummax, cummax_into, cummax_into_with, cummin, cummin_into, cummin_into_with};
-pub use sort::{Order, argsort, sort, sort_into, sort_into_with, sort_values, sort_workspace};
+pub use sort::{
+    Order, argsort, argsort_into, argsort_into_with, sort, sort_into, sort_into_with, sort_values, sort_values_into,
+    sort_values_into_with, sort_values_workspace, sort_workspace,
+};
 pub use topk::{Extreme, topk, topk_into, topk_into_with, topk_workspace};
 pub use truth::{all, all_all, all_into, all_into_with, any, any_all, any_into, any_into_with};

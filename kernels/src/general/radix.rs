@@ -194,7 +194,8 @@ struct Pair<'a, T: DType> {
 
 /// How many elements the pairs between passes have, each: there is one for two passes, two for more.
 fn between<T: DType>([rows, columns]: [usize; 2]) -> [usize; 2] {
-    let len = rows * columns;
+    // More than can be counted is more than any memory has.
+    let len = rows.saturating_mul(columns);
     [1, 2].map(|pair| if pair < size_of::<T>() { len } else { 0 })
 }
 

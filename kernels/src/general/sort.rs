@@ -212,7 +212,7 @@ pub fn sort_into_with<'a, 'b, 'c, T: Number, const R: usize>(
     run(cx, x.into(), order, Some(values.into()), Some(places.into()), Some(workspace.contiguous()?))
 }
 
-/// What [`sort_into_with`] needs as its workspace, with the same context and a tensor of this shape: rows that are sorted in
+/// What [`sort_into_with`] and [`argsort_into_with`] need as their workspace, with the same context and a tensor of this shape: rows that are sorted in
 /// registers need none. Longer ones need the results once, or twice for elements of more than two bytes, and counts of digits
 /// among the places.
 ///
@@ -223,13 +223,17 @@ pub fn sort_workspace<'a, T: Number, const R: usize>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, R>>,
 ) -> Result<PairRoom> {
-    let x = x.into();
+    workspace(cx, x.into(), true)
+}
+
+/// What a sort needs, with places or without.
+fn workspace<T: Number, const R: usize>(cx: &Context, x: TensorView<'_, T, R>, with_places: bool) -> Result<PairRoom> {
     let from = x.rows("x")?;
     check_columns(from.columns)?;
     if x.is_empty() || from.columns <= WHOLE {
         return Ok(PairRoom::default());
     }
-    digits_room::<T>(cx, [from.rows, from.columns], true)
+    digits_room::<T>(cx, [from.rows, from.columns], with_places)
 }
 
 /// The values of [`sort`] alone, which takes half as much memory and less time.
@@ -244,8 +248,50 @@ pub fn sort_values<'a, T: Number, const R: usize>(
 ) -> Result<Tensor<T, R>> {
     let x = x.into();
     let mut values = Tensor::empty(cx.device(), x.shape())?;
-    run(cx, x, order, Some(values.view_mut()), None, None)?;
+    sort_values_into(cx, x, order, &mut values)?;
     Ok(values)
+}
+
+/// [`sort_values`], into a tensor. Workspaces are allocated as in [`sort`].
+///
+/// # Errors
+///
+/// As [`sort_values`], and if the shape of `values` does not fit.
+pub fn sort_values_into<'a, 'b, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    order: Order,
+    values: impl Into<TensorViewMut<'b, T, R>>,
+) -> Result<()> {
+    run(cx, x.into(), order, Some(values.into()), None, None)
+}
+
+/// [`sort_values_into`], with a workspace of the size that [`sort_values_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`sort_values_into`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace has gaps or is too small.
+pub fn sort_values_into_with<'a, 'b, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    order: Order,
+    values: impl Into<TensorViewMut<'b, T, R>>,
+    workspace: PairWorkspace<'_, T>,
+) -> Result<()> {
+    run(cx, x.into(), order, Some(values.into()), None, Some(workspace.contiguous()?))
+}
+
+/// What [`sort_values_into_with`] needs as its workspace, with the same context and a tensor of this shape: what
+/// [`sort_workspace`] says, with counts alone among the places.
+///
+/// # Errors
+///
+/// As [`sort_workspace`].
+pub fn sort_values_workspace<'a, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+) -> Result<PairRoom> {
+    workspace(cx, x.into(), false)
 }
 
 /// The indices of [`sort`] alone: of the element that comes first, and so on.
@@ -260,8 +306,37 @@ pub fn argsort<'a, T: Number, const R: usize>(
 ) -> Result<Tensor<i32, R>> {
     let x = x.into();
     let mut places = Tensor::empty(cx.device(), x.shape())?;
-    run(cx, x, order, None, Some(places.view_mut()), None)?;
+    argsort_into(cx, x, order, &mut places)?;
     Ok(places)
+}
+
+/// [`argsort`], into a tensor. Workspaces are allocated as in [`sort`].
+///
+/// # Errors
+///
+/// As [`argsort`], and if the shape of `places` does not fit.
+pub fn argsort_into<'a, 'b, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    order: Order,
+    places: impl Into<TensorViewMut<'b, i32, R>>,
+) -> Result<()> {
+    run(cx, x.into(), order, None, Some(places.into()), None)
+}
+
+/// [`argsort_into`], with a workspace of the size that [`sort_workspace`] says, or larger. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`argsort_into`], and [`tilewright::Error::InvalidTensor`] if a part of the workspace has gaps or is too small.
+pub fn argsort_into_with<'a, 'b, T: Number, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    order: Order,
+    places: impl Into<TensorViewMut<'b, i32, R>>,
+    workspace: PairWorkspace<'_, T>,
+) -> Result<()> {
+    run(cx, x.into(), order, None, Some(places.into()), Some(workspace.contiguous()?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Functions in workspaces that are given.
 
+mod convolutions;
+
 use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};
 use std::cell::RefCell;
 use tilewright::prelude::*;
@@ -179,12 +181,26 @@ fn scans_within_a_workspace() {
 fn check_sorts<T: Number + Mark>(cx: &Context, x: &Tensor<T, 2>, pairs: usize) -> Result<(), Error> {
     let room = general::sort_workspace(cx, x)?;
     assert_eq!(room.values / x.len(), pairs);
+    let fewer = general::sort_values_workspace(cx, x)?;
+    assert_eq!((fewer.values, room.places - fewer.places >= room.values), (room.values, true));
     for order in [Order::Ascending, Order::Descending] {
         check_pair(
             cx,
             (room, T::LAST),
             || general::sort(cx, x, order),
             |cx, workspace, (values, places)| general::sort_into_with(cx, x, order, values, places, workspace),
+        )?;
+        check_pair(
+            cx,
+            (fewer, T::LAST),
+            || Ok((general::sort_values(cx, x, order)?, Tensor::zeros(cx.device(), x.shape())?)),
+            |cx, workspace, (values, _)| general::sort_values_into_with(cx, x, order, values, workspace),
+        )?;
+        check_pair(
+            cx,
+            (room, T::LAST),
+            || Ok((Tensor::zeros(cx.device(), x.shape())?, general::argsort(cx, x, order)?)),
+            |cx, workspace, (_, places)| general::argsort_into_with(cx, x, order, places, workspace),
         )?;
     }
     Ok(())
@@ -378,53 +394,15 @@ fn samples_within_a_workspace() {
 }
 
 #[test]
-fn convolutions_into_tensors() {
+fn sorts_into_tensors_of_another_shape() {
     on_every_device(|cx| {
-        let (device, how) = (cx.device(), Convolution::default().padding([1, 1]));
-        let filters_shape = [4, 3, 3, 5];
-        let mut random = Random::new(67);
-        let (filters, _) = &random.tensor::<f16, 4>(cx, filters_shape);
-        // Of no images gradients are sums over nothing.
-        for n in [2, 0] {
-            let (x, _) = &random.tensor::<f16, 4>(cx, [n, 6, 7, 5]);
-            let (dy, _) = &random.tensor::<f16, 4>(cx, [n, 6, 7, 4]);
-            let want = (
-                general::conv2d(cx, x, filters, None, how)?,
-                general::conv2d_backward_input(cx, x.shape(), filters, dy, how)?,
-            );
-            let (mut y, mut dx) = (Tensor::zeros(device, dy.shape())?, Tensor::zeros(device, x.shape())?);
-            let stream = device.new_stream()?;
-            let graph = stream.capture(|stream| {
-                let cx = cx.clone().with_stream(stream);
-                general::conv2d_into(&cx, x, filters, None, how, &mut y)?;
-                general::conv2d_backward_input_into(&cx, filters, dy, how, &mut dx)
-            })?;
-            graph.replay()?;
-            assert_eq!((read(&y)?, read(&dx)?), (read(&want.0)?, read(&want.1)?));
-            let room = general::conv2d_backward_weight_workspace(cx, x, filters_shape, how)?;
-            let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
-            assert!(n > 0 || want.to_vec()? == [f16::ZERO; 180]);
-            check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-                general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
-            })?;
-        }
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [2, 3])?;
+        let (mut values, mut places) =
+            (Tensor::<f32, 2>::zeros(cx.device(), [2, 4])?, Tensor::<i32, 2>::zeros(cx.device(), [3, 3])?);
+        let refused = message(general::sort_values_into(cx, &x, Order::Ascending, &mut values));
+        assert_eq!(refused, "`values` has the shape [2, 4]; the other arguments ask for [2, 3]");
+        let refused = message(general::argsort_into(cx, &x, Order::Ascending, &mut places));
+        assert_eq!(refused, "`places` has the shape [3, 3]; the other arguments ask for [2, 3]");
         Ok(())
-    });
-}
-
-/// So many parts that their sums are added up in pieces.
-#[test]
-fn gradients_of_many_pixels_within_a_workspace() {
-    on_every_device(|cx| {
-        let (how, filters_shape) = (Convolution::default(), [16, 1, 1, 8]);
-        let mut random = Random::new(68);
-        let (x, _) = &random.tensor::<bf16, 4>(cx, [1, 260, 256, 8]);
-        let (dy, _) = &random.tensor::<bf16, 4>(cx, [1, 260, 256, 16]);
-        let room = general::conv2d_backward_weight_workspace(cx, x, filters_shape, how)?;
-        assert!(room > 130 * 128, "{room}");
-        let want = general::conv2d_backward_weight(cx, x, dy, filters_shape, how)?;
-        check(cx, (room, f32::NAN), want, |cx, workspace, out| {
-            general::conv2d_backward_weight_into_with(cx, x, dy, how, out, workspace)
-        })
     });
 }

@@ -273,17 +273,33 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
     let x = x.into();
     convolution.result(x.shape(), filters_shape)?;
     let mut filters = Tensor::empty(cx.device(), filters_shape)?;
-    weight_gradient(cx, x, dy.into(), convolution, filters.view_mut(), None)?;
+    conv2d_backward_weight_into(cx, x, dy, convolution, &mut filters)?;
     Ok(filters)
 }
 
-/// [`conv2d_backward_weight`], into a tensor of the shape of the filters, in row-major order without gaps, with a workspace for
-/// the sums of parts: it has as many elements as [`conv2d_backward_weight_workspace`] says, or more, of f32, or of f64 for `x`
-/// of f64; what it holds does not matter. Nothing is allocated.
+/// [`conv2d_backward_weight`], into a tensor of the shape of the filters, in row-major order without gaps. The sums of parts are
+/// allocated for the call.
 ///
 /// # Errors
 ///
-/// As [`conv2d_backward_weight`], and if `dfilters` has gaps, or if the workspace has or is too small.
+/// As [`conv2d_backward_weight`], and if `dfilters` has gaps.
+pub fn conv2d_backward_weight_into<'a, 'b, 'c, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dy: impl Into<TensorView<'b, T, 4>>,
+    convolution: Convolution,
+    dfilters: impl Into<TensorViewMut<'c, T, 4>>,
+) -> Result<()> {
+    weight_gradient(cx, x.into(), dy.into(), convolution, dfilters.into(), None)
+}
+
+/// [`conv2d_backward_weight_into`], with a workspace for the sums of parts: it has as many elements as
+/// [`conv2d_backward_weight_workspace`] says, or more, of f32, or of f64 for `x` of f64; what it holds does not matter. Nothing is
+/// allocated.
+///
+/// # Errors
+///
+/// As [`conv2d_backward_weight_into`], and if the workspace has gaps or is too small.
 pub fn conv2d_backward_weight_into_with<'a, 'b, 'c, 'd, T: Real>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 4>>,

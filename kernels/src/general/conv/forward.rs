@@ -189,31 +189,6 @@ pub fn conv2d_into<'a, 'b, 'c, 'd, T: Real>(
         .launch(cx.device())
 }
 
-/// [`conv2d`] along one dimension: `x` is `[n, l, c]`, `filters` is `[o, k, c / groups]`, the result `[n, q, o]`. Of the
-/// convolution's stride, padding and dilation the second counts; those of height stay as they are by default.
-///
-/// # Errors
-///
-/// Those of [`conv2d`].
-pub fn conv1d<'a, 'b, 'c, T: Real>(
-    cx: &Context,
-    x: impl Into<TensorView<'a, T, 3>>,
-    filters: impl Into<TensorView<'b, T, 3>>,
-    bias: Option<TensorView<'c, T, 1>>,
-    convolution: Convolution,
-) -> Result<Tensor<T, 3>> {
-    let (x, filters) = (x.into(), filters.into());
-    let ([n, l, c], [o, k, per_group]) = (x.shape(), filters.shape());
-    check::packed("x", &x)?;
-    check::packed("filters", &filters)?;
-    let out = conv2d(cx, x.reshape([n, 1, l, c])?, filters.reshape([o, 1, k, per_group])?, bias, convolution)?;
-    let [n, p, q, o] = out.shape();
-    if p != 1 {
-        return Err(check::invalid("convolution", "has a stride or padding of height", "leave them at 1 and 0"));
-    }
-    Tensor::from_buffer(out.into_buffer(), [n, q, o])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,17 @@
 
 mod backward;
 mod forward;
+mod line;
 
 pub use backward::{
     ConvWeightConfig, conv2d_backward_input, conv2d_backward_input_into, conv2d_backward_weight,
-    conv2d_backward_weight_into_with, conv2d_backward_weight_workspace,
+    conv2d_backward_weight_into, conv2d_backward_weight_into_with, conv2d_backward_weight_workspace,
 };
-pub use forward::{ConvConfig, conv1d, conv2d, conv2d_into};
+pub use forward::{ConvConfig, conv2d, conv2d_into};
+pub use line::{
+    conv1d, conv1d_backward_input, conv1d_backward_input_into, conv1d_backward_weight, conv1d_backward_weight_into,
+    conv1d_backward_weight_into_with, conv1d_backward_weight_workspace, conv1d_into,
+};
 
 use crate::check;
 use tilewright::Result;
