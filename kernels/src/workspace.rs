@@ -7,6 +7,11 @@ use tilewright::{Buffer, DType, Float, Result, View, ViewMut};
 /// memory of its own.
 const ALIGNMENT: usize = 16;
 
+/// The elements of a shape. More than can be counted is more than any memory has.
+pub(crate) fn product(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size))
+}
+
 /// How many elements parts of these lengths need, one behind the other. More than can be counted is more than any memory has.
 pub(crate) fn room(parts: &[usize]) -> usize {
     let aligned = |len: usize| len.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
@@ -18,6 +23,12 @@ pub(crate) fn part<T: DType>(memory: ViewMut<'_, T>, len: usize) -> Result<(View
     let (part, behind) = memory.split_at_mut(len)?;
     let gap = (len.next_multiple_of(ALIGNMENT) - len).min(behind.len());
     Ok((part, behind.slice_mut(gap..)?))
+}
+
+/// The first elements of a workspace, in two parts.
+pub(crate) fn both<T: DType>(memory: ViewMut<'_, T>, [first, second]: [usize; 2]) -> Result<[ViewMut<'_, T>; 2]> {
+    let (one, rest) = part(memory, first)?;
+    Ok([one, part(rest, second)?.0])
 }
 
 /// Refuses a workspace whose elements do not follow each other.

@@ -1,5 +1,6 @@
 //! Functions in workspaces that are given; those of `general` are tested beside it.
 
+mod experts;
 mod sequences;
 
 use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};

@@ -3,7 +3,7 @@
 use super::check_input;
 use super::linear::{Inputs, Sizes};
 use crate::general::{Real, write_zeros};
-use crate::workspace::Memory;
+use crate::workspace::{Memory, product};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -298,8 +298,7 @@ pub fn gated_linear_attention_backward_into_with<'a, 'b, T: Real>(
 /// How many elements [`gated_linear_attention_backward_into_with`] needs as its workspace for `q` of this shape,
 /// `[batch, len, heads, keys]`, whatever the device: one for each sequence, head and key.
 pub fn gated_linear_attention_backward_workspace([batch, _, heads, keys]: [usize; 4]) -> usize {
-    // More than can be counted is more than any memory has.
-    batch.saturating_mul(heads).saturating_mul(keys)
+    product(&[batch, heads, keys])
 }
 
 fn run<T: Real>(

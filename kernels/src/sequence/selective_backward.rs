@@ -3,7 +3,7 @@
 use super::check_input;
 use super::selective::{BLOCK, Inputs, SelectiveScan, run, softplus};
 use crate::general::{Real, write_zeros};
-use crate::workspace::{Memory, part, room};
+use crate::workspace::{Memory, part, product, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
 use tilewright::launch::{MaybeView, MaybeViewMut};
@@ -279,9 +279,8 @@ pub fn selective_scan_backward_workspace(u: [usize; 3], state: usize) -> usize {
 
 /// Elements of the states before each tile, and of the last ones.
 fn parts([batch, channels, len]: [usize; 3], state: usize) -> [usize; 2] {
-    // More than can be counted is more than any memory has.
-    let last = batch.saturating_mul(channels).saturating_mul(state);
-    [last.saturating_mul(len.div_ceil(BLOCK)), last]
+    let last = product(&[batch, channels, state]);
+    [product(&[last, len.div_ceil(BLOCK)]), last]
 }
 
 fn run_back<T: Real>(

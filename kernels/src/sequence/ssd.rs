@@ -2,7 +2,7 @@
 
 use super::{check_input, check_state};
 use crate::general::Real;
-use crate::workspace::{Memory, part, room};
+use crate::workspace::{Memory, part, product, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -158,8 +158,6 @@ impl Sizes {
 
     /// Elements of [`States`].
     pub(super) fn lens(&self) -> [usize; 2] {
-        // More than can be counted is more than any memory has.
-        let product = |sizes: &[usize]| sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
         let each = [self.batch, self.chunks(), self.heads];
         [product(&[product(&each), self.n, self.p]), product(&each)]
     }

@@ -7,7 +7,7 @@ use crate::general::axis::Work;
 use crate::general::number::Real;
 use crate::general::reduce::sum_as;
 use crate::tensor::layout::Layout;
-use crate::workspace::{Memory, part, room};
+use crate::workspace::{Memory, part, product, room};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -350,7 +350,6 @@ impl Division {
         [_, kh, kw, per_group]: [usize; 4],
     ) -> Result<Division> {
         // Products that cannot be counted are of tensors without elements, or of filters that are refused for their size.
-        let product = |sizes: &[usize]| sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
         let (groups, taps, pixels) = (convolution.groups, product(&[kh, kw]), product(&[n, p, q]));
         let outs = o / groups;
         let choose = || ConvWeightConfig::choose(outs, per_group, size_of::<T>());
@@ -369,7 +368,7 @@ impl Division {
 
     /// Elements of the workspace: the sums of parts, and the results of pieces where there are many.
     fn lens(&self, filters_shape: [usize; 4]) -> Result<[usize; 2]> {
-        let len = filters_shape.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
+        let len = product(&filters_shape);
         let pieces = Work::of("dfilters", Layout::packed([self.parts, len]), 0, true)?.room();
         Ok([self.parts.saturating_mul(len), pieces])
     }

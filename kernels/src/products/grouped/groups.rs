@@ -4,30 +4,61 @@
 //! expert in each chunk of pairs, adds the counts up, and puts each pair behind those of its expert before it: the order of an
 //! expert's pairs is that of their numbers, whatever order programs run in.
 
-use crate::products::Activation;
-use crate::products::activation::activate;
-use crate::{Context, Tensor, TensorView, check};
+use crate::arguments::packed;
+use crate::general::fill;
+use crate::workspace::{Memory, part, product, room};
+use crate::{Context, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
-use tilewright::{Buffer, Result};
+use tilewright::{Buffer, Result, View, ViewMut};
 
 /// Rows of tokens in the order of their experts. An expert's rows begin at a multiple of a block, so that no block has rows of
 /// two; what is between is padding.
 #[derive(Debug)]
 pub struct Groups {
+    pairs: Buffer<i32>,
+    rows: Buffer<i32>,
+    owners: Buffer<i32>,
+    ends: Buffer<i32>,
+    used: Buffer<i32>,
+    sizes: Sizes,
+}
+
+/// What groups are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub tokens: usize,
+    /// Experts of each token.
+    pub chosen: usize,
+    pub experts: usize,
+    /// Rows of a block.
+    pub block: usize,
+}
+
+/// Lists of sorted pairs, to read.
+#[derive(Clone, Copy)]
+pub(super) struct Lists<'a> {
     /// The pair of each row, -1 for padding.
-    pub(super) pairs: Buffer<i32>,
+    pub pairs: View<'a, i32>,
     /// The row of each pair.
-    pub(super) rows: Buffer<i32>,
+    pub rows: View<'a, i32>,
     /// The expert of each block of rows.
-    pub(super) owners: Buffer<i32>,
+    pub owners: View<'a, i32>,
     /// Where the blocks of each expert end.
-    pub(super) ends: Buffer<i32>,
+    pub ends: View<'a, i32>,
     /// How many blocks there are: one number.
-    pub(super) used: Buffer<i32>,
-    pub(super) block: usize,
-    pub(super) experts: usize,
-    pub(super) tokens: usize,
-    pub(super) chosen: usize,
+    pub used: View<'a, i32>,
+    pub sizes: Sizes,
+}
+
+/// The same to write, and room for counts.
+pub(super) struct ListsMut<'a> {
+    pairs: ViewMut<'a, i32>,
+    rows: ViewMut<'a, i32>,
+    owners: ViewMut<'a, i32>,
+    ends: ViewMut<'a, i32>,
+    used: ViewMut<'a, i32>,
+    counts: ViewMut<'a, i32>,
+    sizes: Sizes,
 }
 
 /// Pairs that a program counts and places.
@@ -105,8 +136,135 @@ pub(super) fn place_pairs<const CHUNK: usize, const E: usize>(
     store(pairs + row, pair, mask = is_expert);
 }
 
+impl Sizes {
+    /// Blocks that suit a device and the pairs that each expert has on average.
+    pub(super) fn of(cx: &Context, [tokens, chosen]: [usize; 2], experts: usize) -> Result<Sizes> {
+        let each = product(&[tokens, chosen]).div_ceil(experts.max(1));
+        let block = match each {
+            _ if !cx.device().is_cuda() => 16,
+            0..=16 => 16,
+            17..=128 => 64,
+            _ => 128,
+        };
+        Self::with_block([tokens, chosen], experts, block)
+    }
+
+    fn with_block([tokens, chosen]: [usize; 2], experts: usize, block: usize) -> Result<Sizes> {
+        if experts == 0 || experts > 1024 || !block.is_power_of_two() {
+            let shape = [tokens, chosen];
+            let problem =
+                format!("of the shape {shape:?} is to be sorted among {experts} experts in blocks of {block}");
+            return Err(check::invalid("chosen", problem, "give 1 to 1024 experts and a power of two"));
+        }
+        let sizes = Sizes { tokens, chosen, experts, block };
+        check::size("chosen", sizes.height())?;
+        Ok(sizes)
+    }
+
+    fn pairs(&self) -> usize {
+        product(&[self.tokens, self.chosen])
+    }
+
+    /// The most blocks: each expert that has rows may have one that is not full.
+    fn blocks(&self) -> usize {
+        let pairs = self.pairs();
+        pairs.saturating_add(product(&[self.experts.min(pairs), self.block - 1])) / self.block
+    }
+
+    /// Rows with padding.
+    pub(super) fn height(&self) -> usize {
+        product(&[self.blocks(), self.block])
+    }
+
+    /// Counts of each chunk of pairs.
+    fn counts(&self) -> usize {
+        product(&[self.pairs().div_ceil(CHUNK), self.wide()])
+    }
+
+    /// Experts of a tile.
+    fn wide(&self) -> usize {
+        self.experts.next_power_of_two()
+    }
+
+    /// Elements of lists and counts, in the order of [`ListsMut`].
+    fn lens(&self) -> [usize; 6] {
+        [self.height(), self.pairs(), self.blocks(), self.experts, 1, self.counts()]
+    }
+
+    /// How many elements all of [`ListsMut`] takes.
+    pub(super) fn room(&self) -> usize {
+        room(&self.lens())
+    }
+}
+
+impl<'a> ListsMut<'a> {
+    /// In memory of [`Sizes::room`].
+    pub(super) fn of(memory: ViewMut<'a, i32>, sizes: Sizes) -> Result<Self> {
+        let [height, pairs, blocks, experts, one, counts] = sizes.lens();
+        let (of_rows, rest) = part(memory, height)?;
+        let (rows, rest) = part(rest, pairs)?;
+        let (owners, rest) = part(rest, blocks)?;
+        let (ends, rest) = part(rest, experts)?;
+        let (used, rest) = part(rest, one)?;
+        let (counts, _) = part(rest, counts)?;
+        Ok(ListsMut { pairs: of_rows, rows, owners, ends, used, counts, sizes })
+    }
+
+    pub(super) fn lists(&self) -> Lists<'_> {
+        Lists {
+            pairs: self.pairs.as_view(),
+            rows: self.rows.as_view(),
+            owners: self.owners.as_view(),
+            ends: self.ends.as_view(),
+            used: self.used.as_view(),
+            sizes: self.sizes,
+        }
+    }
+
+    /// Sorts choices that have no gaps. All lists are written.
+    pub(super) fn sort(&mut self, cx: &Context, chosen: View<'_, i32>) -> Result<()> {
+        let (device, sizes @ Sizes { experts, block, .. }) = (cx.device(), self.sizes);
+        let (pairs, wide, blocks) = (sizes.pairs(), sizes.wide(), sizes.blocks());
+        fill(cx, self.pairs.reborrow(), -1)?;
+        if pairs == 0 {
+            fill(cx, self.ends.reborrow(), 0)?;
+            return fill(cx, self.used.reborrow(), 0);
+        }
+        let chunks = pairs.div_ceil(CHUNK);
+        CountPairsConsts { CHUNK, E: wide }
+            .call(chosen, self.counts.reborrow(), pairs as i32, experts as i32)
+            .grid(chunks)
+            .num_warps(4)
+            .stream(cx.stream())
+            .launch(device)?;
+        PlaceExpertsConsts { E: wide, CHUNKS: (PART / wide).min(64), BLOCKS: (PART / wide).min(64) }
+            .call(
+                self.counts.reborrow(),
+                self.owners.reborrow(),
+                self.ends.reborrow(),
+                self.used.reborrow(),
+                chunks as i32,
+                block as i32,
+                blocks as i32,
+                experts as i32,
+            )
+            .grid(1)
+            .num_warps(8)
+            .stream(cx.stream())
+            .launch(device)?;
+        let (rows, of_rows) = (self.rows.reborrow(), self.pairs.reborrow());
+        PlacePairsConsts { CHUNK, E: wide }
+            .call(chosen, self.counts.as_view(), rows, of_rows, pairs as i32, experts as i32)
+            .grid(chunks)
+            .num_warps(4)
+            .stream(cx.stream())
+            .launch(device)
+    }
+}
+
 impl Groups {
-    /// Sorts `[tokens, k]` choices among so many experts. Numbers that are no expert's are left out.
+    /// Sorts `[tokens, k]` choices among so many experts. Numbers that are no expert's are left out. Beside the groups, counts are
+    /// allocated, as [`sort_workspace`] says.
     ///
     /// # Errors
     ///
@@ -114,15 +272,9 @@ impl Groups {
     /// launch.
     pub fn new<'a>(cx: &Context, chosen: impl Into<TensorView<'a, i32, 2>>, experts: usize) -> Result<Groups> {
         let chosen = chosen.into();
-        let [tokens, k] = chosen.shape();
-        let each = (tokens * k).div_ceil(experts.max(1));
-        let block = match each {
-            _ if !cx.device().is_cuda() => 16,
-            0..=16 => 16,
-            17..=128 => 64,
-            _ => 128,
-        };
-        Self::with_block(cx, chosen, experts, block)
+        let mut groups = Self::unsorted(cx, chosen.shape(), experts)?;
+        sort_into(cx, chosen, &mut groups)?;
+        Ok(groups)
     }
 
     /// [`Groups::new`] with blocks of so many rows, a power of two.
@@ -137,71 +289,52 @@ impl Groups {
         block: usize,
     ) -> Result<Groups> {
         let chosen = chosen.into();
-        let [tokens, k] = chosen.shape();
-        if experts == 0 || experts > 1024 || !block.is_power_of_two() || !chosen.is_contiguous() {
-            let problem = format!("{chosen:?} is to be sorted among {experts} experts in blocks of {block}");
-            let hint = "give a contiguous tensor, 1 to 1024 experts and a power of two";
-            return Err(check::invalid("chosen", problem, hint));
-        }
-        let count = tokens * k;
-        // Each expert that has rows may have one block that is not full.
-        let most = (count + experts.min(count) * (block - 1)) / block;
-        check::size("chosen", most.saturating_mul(block))?;
-        let device = cx.device();
-        let mut groups = Groups {
-            pairs: device.full(most * block, -1)?,
-            rows: device.zeros(count)?,
-            owners: device.zeros(most)?,
-            ends: device.zeros(experts)?,
-            used: device.zeros(1)?,
-            block,
-            experts,
-            tokens,
-            chosen: k,
-        };
-        if count == 0 {
-            return Ok(groups);
-        }
-        let (chunks, wide) = (count.div_ceil(CHUNK), experts.next_power_of_two());
-        let mut counts = device.zeros(chunks * wide)?;
-        CountPairsConsts { CHUNK, E: wide }
-            .call(chosen.elements(), &mut counts, count as i32, experts as i32)
-            .grid(chunks)
-            .num_warps(4)
-            .stream(cx.stream())
-            .launch(device)?;
-        PlaceExpertsConsts { E: wide, CHUNKS: (PART / wide).min(64), BLOCKS: (PART / wide).min(64) }
-            .call(
-                &mut counts,
-                &mut groups.owners,
-                &mut groups.ends,
-                &mut groups.used,
-                chunks as i32,
-                block as i32,
-                most as i32,
-                experts as i32,
-            )
-            .grid(1)
-            .num_warps(8)
-            .stream(cx.stream())
-            .launch(device)?;
-        PlacePairsConsts { CHUNK, E: wide }
-            .call(chosen.elements(), &counts, &mut groups.rows, &mut groups.pairs, count as i32, experts as i32)
-            .grid(chunks)
-            .num_warps(4)
-            .stream(cx.stream())
-            .launch(device)?;
+        let mut groups = Self::of(cx, Sizes::with_block(chosen.shape(), experts, block)?)?;
+        sort_into(cx, chosen, &mut groups)?;
         Ok(groups)
     }
 
-    /// Rows with padding: those of [`gather`] and of products.
+    /// Groups for choices of this shape, `[tokens, k]`, among so many experts, as [`Groups::new`] makes them: [`sort_into`] sorts
+    /// choices into them. Until then there are no pairs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Groups::new`].
+    pub fn unsorted(cx: &Context, chosen: [usize; 2], experts: usize) -> Result<Groups> {
+        Self::of(cx, Sizes::of(cx, chosen, experts)?)
+    }
+
+    fn of(cx: &Context, sizes: Sizes) -> Result<Groups> {
+        let device = cx.device();
+        Ok(Groups {
+            pairs: device.full(sizes.height(), -1)?,
+            rows: device.full(sizes.pairs(), -1)?,
+            owners: device.zeros(sizes.blocks())?,
+            ends: device.zeros(sizes.experts)?,
+            used: device.zeros(1)?,
+            sizes,
+        })
+    }
+
+    pub(super) fn lists(&self) -> Lists<'_> {
+        Lists {
+            pairs: self.pairs.as_view(),
+            rows: self.rows.as_view(),
+            owners: self.owners.as_view(),
+            ends: self.ends.as_view(),
+            used: self.used.as_view(),
+            sizes: self.sizes,
+        }
+    }
+
+    /// Rows with padding: those of [`gather`](super::gather) and of products.
     pub fn height(&self) -> usize {
         self.pairs.len()
     }
 
     /// Rows of a block.
     pub fn block(&self) -> usize {
-        self.block
+        self.sizes.block
     }
 
     /// The pair `token * k + choice` of each row, -1 for padding.
@@ -215,176 +348,54 @@ impl Groups {
     }
 }
 
-/// Copies rows of tokens to the rows of their pairs; padding becomes zero.
-#[kernel]
-fn gather_rows<T: DType, const ROWS: usize, const BLOCK: usize>(
-    x: Ptr<T>,
-    pairs: Ptr<i32>,
-    out: PtrMut<T>,
-    tokens: i32,
-    height: i32,
-    columns: i32,
-    chosen: i32,
-    stride: i64,
-) {
-    let blocks = cdiv(columns, BLOCK);
-    let row = program_id(0) / blocks * ROWS + arange(0, ROWS);
-    let column = program_id(0) % blocks * BLOCK + arange(0, BLOCK);
-    let pair = load(pairs + row, mask = row < height, other = -1);
-    let token = pair / chosen;
-    let is_there = (pair >= 0) & (token < tokens);
-    let from = token[(.., None)] as i64 * stride + column as i64;
-    let value = load(x + from, mask = is_there[(.., None)] & (column < columns));
-    let to = row[(.., None)] as i64 * columns as i64 + column as i64;
-    store(out + to, value, mask = (row < height)[(.., None)] & (column < columns));
-}
-
-/// The row of each pair's token, `[groups.height(), columns]`; padding is zero.
+/// Sorts choices of the shape that groups are for, as [`Groups::new`] does. Counts are allocated for the call.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidTensor`] if `x` has another number of tokens or gaps in its rows, [`Error::OutOfMemory`], those of a launch.
-pub fn gather<'a, T: DType>(cx: &Context, x: impl Into<TensorView<'a, T, 2>>, groups: &Groups) -> Result<Tensor<T, 2>> {
-    let x = x.into();
-    let columns = x.shape()[1];
-    check::shape("x", x.shape(), [groups.tokens, columns])?;
-    let stride = x.rows("x")?.stride;
-    let mut out = Tensor::empty(cx.device(), [groups.height(), columns])?;
-    if out.is_empty() {
-        return Ok(out);
-    }
-    let block = columns.next_power_of_two().min(1024);
-    let rows = 1024 / block.max(128);
-    GatherRowsConsts { ROWS: rows, BLOCK: block }
-        .call(
-            x.elements(),
-            &groups.pairs,
-            out.buffer_mut(),
-            groups.tokens as i32,
-            groups.height() as i32,
-            check::size("x", columns)?,
-            groups.chosen as i32,
-            stride as i64,
-        )
-        .grid(groups.height().div_ceil(rows) * columns.div_ceil(block))
-        .num_warps(4)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+/// [`Error::InvalidTensor`] if choices have another shape or gaps, [`Error::OutOfMemory`], those of a launch.
+pub fn sort_into<'a>(cx: &Context, chosen: impl Into<TensorView<'a, i32, 2>>, groups: &mut Groups) -> Result<()> {
+    sort(cx, chosen.into(), groups, None)
 }
 
-/// `out[t] = sum over c of weights[t, c] * y[row of pair (t, c)]`, in f32.
-#[kernel]
-fn combine_rows<T: Float, const BLOCK: usize>(
-    y: Ptr<T>,
-    weights: Ptr<f32>,
-    rows: Ptr<i32>,
-    out: PtrMut<T>,
-    columns: i32,
-    chosen: i32,
-    height: i32,
-    stride: i64,
-) {
-    let (token, column) = (program_id(0), program_id(1) * BLOCK + arange(0, BLOCK));
-    let mut total = zeros::<f32>([BLOCK]);
-    for choice in 0..chosen {
-        let pair = token * chosen + choice;
-        let row = load(rows + pair);
-        let mask = (column < columns) & (row >= 0) & (row < height);
-        total += load(weights + pair) * load(y + (row as i64 * stride + column as i64), mask = mask) as f32;
-    }
-    store(out + (token as i64 * columns as i64 + column as i64), total as T, mask = column < columns);
-}
-
-/// What the experts of each token say, weighted: `out[t] = sum over c of weights[t, c] * y[row of pair (t, c)]`.
-///
-/// # Shapes
-///
-/// `y` is `[groups.height(), n]`, `weights` is `[tokens, k]`, the result is `[tokens, n]`. Sums are in f32.
+/// [`sort_into`], with a workspace for counts, of as many elements as [`sort_workspace`] says, or more, without gaps; what it holds
+/// does not matter. Nothing is allocated.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidTensor`] if shapes do not fit or tensors have gaps, [`Error::OutOfMemory`], those of a launch.
-pub fn combine<'a, 'b, T: Float>(
+/// As [`sort_into`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
+pub fn sort_into_with<'a, 'b>(
     cx: &Context,
-    y: impl Into<TensorView<'a, T, 2>>,
-    weights: impl Into<TensorView<'b, f32, 2>>,
-    groups: &Groups,
-) -> Result<Tensor<T, 2>> {
-    let (y, weights) = (y.into(), weights.into());
-    let columns = y.shape()[1];
-    check::shape("y", y.shape(), [groups.height(), columns])?;
-    check::shape("weights", weights.shape(), [groups.tokens, groups.chosen])?;
-    if !weights.is_contiguous() {
-        return Err(check::invalid("weights", "is not contiguous", "copy it with `general::contiguous` first"));
-    }
-    let stride = y.rows("y")?.stride;
-    if groups.chosen == 0 {
-        return Tensor::zeros(cx.device(), [groups.tokens, columns]);
-    }
-    let mut out = Tensor::empty(cx.device(), [groups.tokens, columns])?;
-    if out.is_empty() {
-        return Ok(out);
-    }
-    let block = columns.next_power_of_two().min(1024);
-    CombineRowsConsts { BLOCK: block }
-        .call(
-            y.elements(),
-            weights.elements(),
-            &groups.rows,
-            out.buffer_mut(),
-            check::size("y", columns)?,
-            groups.chosen as i32,
-            groups.height() as i32,
-            stride as i64,
-        )
-        .grid((groups.tokens, columns.div_ceil(block)))
-        .num_warps(4)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+    chosen: impl Into<TensorView<'a, i32, 2>>,
+    groups: &mut Groups,
+    workspace: impl Into<TensorViewMut<'b, i32, 1>>,
+) -> Result<()> {
+    sort(cx, chosen.into(), groups, Some(workspace.into()))
 }
 
-/// `activation(left half of a row) * right half`, of used blocks.
-#[kernel]
-fn gate_rows<T: Float, const ROWS: usize, const BLOCK: usize, const ACTIVATION: usize>(
-    both: Ptr<T>,
-    used: Ptr<i32>,
-    out: PtrMut<T>,
-    block: i32,
-    inner: i32,
-) {
-    let blocks = cdiv(inner, BLOCK);
-    let row = program_id(0) / blocks * ROWS + arange(0, ROWS)[(.., None)];
-    let column = program_id(0) % blocks * BLOCK + arange(0, BLOCK);
-    let mask = (row < load(used) * block) & (column < inner);
-    let from = both + (row as i64 * (2 * inner) as i64 + column as i64);
-    let left = load(from, mask = mask) as f32;
-    let right = load(from + inner, mask = mask) as f32;
-    let value = activate::<_, _, _, ACTIVATION>(left) * right;
-    store(out + (row as i64 * inner as i64 + column as i64), value as T, mask = mask);
+/// How many elements [`sort_into_with`] needs as its workspace for these groups: for each 64 pairs one for each expert, whose number is
+/// rounded up to a power of two.
+pub fn sort_workspace(groups: &Groups) -> usize {
+    groups.sizes.counts()
 }
 
-/// `activation(left half of a row) * right half`, of the rows of all blocks that are used.
-pub(super) fn gated<F: Float>(
+fn sort(
     cx: &Context,
-    both: &Tensor<F, 2>,
-    groups: &Groups,
-    activation: Activation,
-) -> Result<Tensor<F, 2>> {
-    let [height, columns] = both.shape();
-    let inner = columns / 2;
-    let mut out = Tensor::zeros(cx.device(), [height, inner])?;
-    if out.is_empty() {
-        return Ok(out);
-    }
-    let block = inner.next_power_of_two().min(1024);
-    let rows = 1024 / block.max(128);
-    GateRowsConsts { ROWS: rows, BLOCK: block, ACTIVATION: activation.code() }
-        .call(both.buffer(), &groups.used, out.buffer_mut(), groups.block as i32, check::size("x", inner)?)
-        .grid(height.div_ceil(rows) * inner.div_ceil(block))
-        .num_warps(4)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+    chosen: TensorView<'_, i32, 2>,
+    groups: &mut Groups,
+    workspace: Option<TensorViewMut<'_, i32, 1>>,
+) -> Result<()> {
+    let Groups { pairs, rows, owners, ends, used, sizes } = groups;
+    check::shape("chosen", chosen.shape(), [sizes.tokens, sizes.chosen])?;
+    packed("chosen", chosen.is_contiguous())?;
+    let mut counts = Memory::of(cx, "workspace", workspace, sizes.counts())?;
+    let mut lists = ListsMut {
+        pairs: pairs.as_view_mut(),
+        rows: rows.as_view_mut(),
+        owners: owners.as_view_mut(),
+        ends: ends.as_view_mut(),
+        used: used.as_view_mut(),
+        counts: counts.view_mut(),
+        sizes: *sizes,
+    };
+    lists.sort(cx, chosen.elements())
 }

@@ -1,6 +1,7 @@
 //! Which experts a token goes to.
 
-use crate::{Context, Tensor, TensorView, check};
+use crate::arguments::packed;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -60,26 +61,45 @@ pub fn route<'a, T: Float>(
     normalise: bool,
 ) -> Result<Routing> {
     let logits = logits.into();
+    check_choice(logits.shape(), k)?;
+    let shape = [logits.shape()[0], k];
+    let mut routing =
+        Routing { weights: Tensor::empty(cx.device(), shape)?, experts: Tensor::empty(cx.device(), shape)? };
+    route_into(cx, logits, k, normalise, &mut routing.weights, &mut routing.experts)?;
+    Ok(routing)
+}
+
+/// [`route`], into tensors of the shape `[tokens, k]`, without gaps: those of a [`Routing`], for example. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`route`], and [`Error::InvalidTensor`] if `weights` or `experts` have another shape or gaps.
+pub fn route_into<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    k: usize,
+    normalise: bool,
+    weights: impl Into<TensorViewMut<'b, f32, 2>>,
+    experts: impl Into<TensorViewMut<'c, i32, 2>>,
+) -> Result<()> {
+    let (logits, weights, chosen) = (logits.into(), weights.into(), experts.into());
     let [tokens, experts] = logits.shape();
-    if k > experts || experts > 1024 {
-        let problem = format!("has {experts} experts, of which {k} are chosen");
-        return Err(check::invalid("logits", problem, "choose no more than there are, of at most 1024"));
-    }
+    check_choice(logits.shape(), k)?;
     let stride = logits.rows("logits")?.stride;
-    let mut routing = Routing {
-        weights: Tensor::empty(cx.device(), [tokens, k])?,
-        experts: Tensor::empty(cx.device(), [tokens, k])?,
-    };
-    if routing.experts.is_empty() {
-        return Ok(routing);
+    check::shape("weights", weights.shape(), [tokens, k])?;
+    check::shape("experts", chosen.shape(), [tokens, k])?;
+    packed("weights", weights.is_contiguous())?;
+    packed("experts", chosen.is_contiguous())?;
+    if chosen.is_empty() {
+        return Ok(());
     }
     let wide = experts.next_power_of_two();
     let rows = (1024 / wide).clamp(1, 16);
     ChooseExpertsConsts { ROWS: rows, E: wide, K: k.next_power_of_two() }
         .call(
             logits.elements(),
-            routing.weights.buffer_mut(),
-            routing.experts.buffer_mut(),
+            weights.elements(),
+            chosen.elements(),
             check::size("logits", tokens)?,
             experts as i32,
             k as i32,
@@ -89,6 +109,14 @@ pub fn route<'a, T: Float>(
         .grid(tokens.div_ceil(rows))
         .num_warps(4)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(routing)
+        .launch(cx.device())
+}
+
+/// Refuses to choose more experts than there are, and to have more than a program sorts.
+fn check_choice([_, experts]: [usize; 2], k: usize) -> Result<()> {
+    if k > experts || experts > 1024 {
+        let problem = format!("has {experts} experts, of which {k} are chosen");
+        return Err(check::invalid("logits", problem, "choose no more than there are, of at most 1024"));
+    }
+    Ok(())
 }
