@@ -1,6 +1,7 @@
 //! Functions in workspaces that are given; those of `general` are tested beside it.
 
 mod experts;
+mod results;
 mod sequences;
 
 use crate::common::{Mark, Random, Real, check_workspace, message, on_every_device, read};
@@ -12,6 +13,11 @@ use tilewright_kernels::rows::{
     NormGradients, NormGradientsMut, Reduction,
 };
 use tilewright_kernels::{Context, Tensor, TensorView};
+
+/// A tensor of NaN: what is written into it shows that all of it is.
+fn nans<T: Real, const R: usize>(cx: &Context, shape: [usize; R]) -> Result<Tensor<T, R>, Error> {
+    Tensor::upload(cx.device(), &vec![T::of(f64::NAN); shape.iter().product()], shape)
+}
 
 fn read_gradients<T: Real>(x: &NormGradients<T, 3>) -> Result<String, Error> {
     let of = |x: &Option<Tensor<T, 1>>| x.as_ref().map(|x| x.to_vec()).transpose();
@@ -38,6 +44,11 @@ fn check_groups<T: Real, P: Float + Mark>(cx: &Context, shape: [usize; 3], group
             let dx = Tensor::zeros(cx.device(), shape)?;
             Ok(NormGradients { dx, dweight: vector(given.0)?, dbias: vector(given.1)? })
         };
+        let mut out = nothing()?;
+        let NormGradients { dx, dweight, dbias } = &mut out;
+        let [dweight, dbias] = [dweight, dbias].map(|out| out.as_mut().map(|out| out.view_mut()));
+        rows::group_norm_backward_into(cx, x, dy, groups, &norm, dx, dweight, dbias)?;
+        assert_eq!(read_gradients(&out)?, read_gradients(&want)?);
         let want = (want, read_gradients::<T>);
         check_workspace(cx, ("workspace", room, nan), want, nothing, |cx, workspace, out| {
             let gradients = GroupNormGradientsMut {

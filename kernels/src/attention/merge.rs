@@ -2,6 +2,8 @@
 
 use super::device::{LN_2, LOG2_E};
 use super::shape::contiguous_last;
+use crate::arguments::packed;
+use crate::general::write_zeros;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View};
@@ -160,7 +162,28 @@ pub fn merge_states<'a, T: Float>(
     a: (impl Into<TensorView<'a, T, 4>>, impl Into<TensorView<'a, f32, 3>>),
     b: (impl Into<TensorView<'a, T, 4>>, impl Into<TensorView<'a, f32, 3>>),
 ) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
+    let a = (a.0.into(), a.1.into());
+    let [batch, heads, queries, _] = a.0.shape();
+    let mut out = Tensor::empty(cx.device(), a.0.shape())?;
+    let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
+    merge_states_into(cx, a, b, &mut out, &mut lse)?;
+    Ok((out, lse))
+}
+
+/// [`merge_states`], into tensors of the shapes of its results, without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`merge_states`], and [`Error::InvalidTensor`] if `out` or `out_lse` have other shapes or gaps.
+pub fn merge_states_into<'a, 'b, T: Float>(
+    cx: &Context,
+    a: (impl Into<TensorView<'a, T, 4>>, impl Into<TensorView<'a, f32, 3>>),
+    b: (impl Into<TensorView<'a, T, 4>>, impl Into<TensorView<'a, f32, 3>>),
+    out: impl Into<TensorViewMut<'b, T, 4>>,
+    out_lse: impl Into<TensorViewMut<'b, f32, 3>>,
+) -> Result<()> {
     let (a, b) = ((a.0.into(), a.1.into()), (b.0.into(), b.1.into()));
+    let (out, out_lse) = (out.into(), out_lse.into());
     let [batch, heads, queries, d] = a.0.shape();
     let rows = [batch, heads, queries];
     check::shape("b", b.0.shape(), a.0.shape())?;
@@ -172,10 +195,12 @@ pub fn merge_states<'a, T: Float>(
     for view in [&a.1, &b.1] {
         contiguous_last("lse", view)?;
     }
-    let mut out = Tensor::empty(cx.device(), a.0.shape())?;
-    let mut lse = Tensor::zeros(cx.device(), rows)?;
+    check::shape("out", out.shape(), a.0.shape())?;
+    check::shape("out_lse", out_lse.shape(), rows)?;
+    packed("out", out.is_contiguous())?;
+    packed("out_lse", out_lse.is_contiguous())?;
     if out.is_empty() {
-        return Ok((out, lse));
+        return write_zeros(cx, out_lse.elements());
     }
     let strides = |view: &TensorView<'_, T, 4>| view.strides().map(|stride| stride as i64);
     let log_strides = |view: &TensorView<'_, f32, 3>| view.strides().map(|stride| stride as i64);
@@ -186,8 +211,8 @@ pub fn merge_states<'a, T: Float>(
             b.0.elements(),
             a.1.elements(),
             b.1.elements(),
-            out.buffer_mut(),
-            lse.buffer_mut(),
+            out.elements(),
+            out_lse.elements(),
             check::size("a", heads)?,
             check::size("a", queries)?,
             check::size("a", d)?,
@@ -205,8 +230,7 @@ pub fn merge_states<'a, T: Float>(
         .grid((queries, heads, batch))
         .num_warps(1)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok((out, lse))
+        .launch(cx.device())
 }
 
 /// A row per program; the grid is `[rows, heads, batches]`. Results have no gaps.

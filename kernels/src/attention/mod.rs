@@ -52,11 +52,12 @@ mod shape;
 mod variants;
 
 pub use backward::{
-    BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed, backward_workspace,
+    BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed, backward_packed_into,
+    backward_packed_into_with, backward_packed_workspace, backward_workspace,
 };
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use fp8::{Fp8Scales, forward_fp8, forward_fp8_into, forward_fp8_into_with, forward_fp8_workspace};
-pub use merge::{merge, merge_into, merge_states};
+pub use merge::{merge, merge_into, merge_states, merge_states_into};
 pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into, mla_decode_workspace};
 pub use options::Attention;
 pub use serving::{

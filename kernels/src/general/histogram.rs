@@ -1,9 +1,10 @@
 //! How often values occur.
 
+use super::fill::write_zeros;
 use super::number::Real;
-use crate::{Context, Tensor, TensorView, check};
-use tilewright::Result;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
+use tilewright::{Result, ViewMut};
 
 /// Bins that a program counts by itself before it adds them to memory.
 const PRIVATE: usize = 4096;
@@ -96,22 +97,54 @@ pub fn bincount<'a, T: Int, const R: usize>(
     x: impl Into<TensorView<'a, T, R>>,
     bins: usize,
 ) -> Result<Tensor<i32, 1>> {
-    let x = x.into();
-    let x = x.reshape([x.len()])?;
-    check::size("x", x.len())?;
-    let most = check::size("bins", bins)?;
-    let mut counts = Tensor::zeros(cx.device(), [bins])?;
-    if x.is_empty() || bins == 0 {
-        return Ok(counts);
-    }
-    let (private, tile, programs) = plan(x.len(), bins);
+    check::size("bins", bins)?;
+    let mut counts = Tensor::empty(cx.device(), [bins])?;
+    bincount_into(cx, x, &mut counts)?;
+    Ok(counts)
+}
+
+/// [`bincount`], into a tensor with as many elements as there are bins, without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`bincount`], and if `counts` has gaps.
+pub fn bincount_into<'a, 'b, T: Int, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    counts: impl Into<TensorViewMut<'b, i32, 1>>,
+) -> Result<()> {
+    let Some(Work { x, mut counts, most }) = Work::of(cx, x.into(), counts.into())? else { return Ok(()) };
+    let (private, tile, programs) = plan(x.len(), counts.len());
     CountConsts { PRIVATE: private, BINS: tile, BLOCK }
-        .call(x.elements(), counts.buffer_mut(), x.len() as i64, most)
+        .call(x.elements(), counts.reborrow(), x.len() as i64, most)
         .grid(programs)
         .num_warps(8)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(counts)
+        .launch(cx.device())
+}
+
+/// What is counted, where to, and the number of bins.
+struct Work<'a, T: DType> {
+    x: TensorView<'a, T, 1>,
+    counts: ViewMut<'a, i32>,
+    most: i32,
+}
+
+impl<'a, T: DType> Work<'a, T> {
+    /// Checks elements and counts, and writes zeros to these; none if that is all.
+    fn of<const R: usize>(
+        cx: &Context,
+        x: TensorView<'a, T, R>,
+        counts: TensorViewMut<'a, i32, 1>,
+    ) -> Result<Option<Self>> {
+        let x = x.reshape([x.len()])?;
+        check::size("x", x.len())?;
+        let most = check::size("bins", counts.len())?;
+        check::packed("counts", &counts.as_view())?;
+        let mut counts = counts.elements();
+        write_zeros(cx, counts.reborrow())?;
+        Ok((!x.is_empty() && most > 0).then_some(Work { x, counts, most }))
+    }
 }
 
 /// How many elements are in each of `bins` parts of `low..=high`, which have one width. The last one has its upper end, `high`.
@@ -132,25 +165,35 @@ pub fn histogram<'a, T: Real, const R: usize>(
     low: f64,
     high: f64,
 ) -> Result<Tensor<i32, 1>> {
-    let x = x.into();
-    let x = x.reshape([x.len()])?;
+    check::size("bins", bins)?;
+    let mut counts = Tensor::empty(cx.device(), [bins])?;
+    histogram_into(cx, x, low, high, &mut counts)?;
+    Ok(counts)
+}
+
+/// [`histogram`], into a tensor with as many elements as there are bins, without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`histogram`], and if `counts` has gaps.
+pub fn histogram_into<'a, 'b, T: Real, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    low: f64,
+    high: f64,
+    counts: impl Into<TensorViewMut<'b, i32, 1>>,
+) -> Result<()> {
     if !(low < high && (high - low).is_finite()) {
         return Err(check::invalid("low", format!("is {low} for `high` = {high}"), "give finite numbers in order"));
     }
-    check::size("x", x.len())?;
-    let most = check::size("bins", bins)?;
-    let mut counts = Tensor::zeros(cx.device(), [bins])?;
-    if x.is_empty() || bins == 0 {
-        return Ok(counts);
-    }
-    let (private, tile, programs) = plan(x.len(), bins);
+    let Some(Work { x, mut counts, most }) = Work::of(cx, x.into(), counts.into())? else { return Ok(()) };
+    let (private, tile, programs) = plan(x.len(), counts.len());
     CountFloatsConsts { PRIVATE: private, BINS: tile, BLOCK }
-        .call(x.elements(), counts.buffer_mut(), x.len() as i64, most, low, high)
+        .call(x.elements(), counts.reborrow(), x.len() as i64, most, low, high)
         .grid(programs)
         .num_warps(8)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(counts)
+        .launch(cx.device())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(crate) use fill::{fill, write_zeros};
 pub use gather::{
     gather, gather_into, index_add_into, index_select, index_select_into, scatter_add_into, scatter_into,
 };
-pub use histogram::{bincount, histogram};
+pub use histogram::{bincount, bincount_into, histogram, histogram_into};
 pub use number::{Number, Real};
 pub use pairs::{PairRoom, PairWorkspace};
 pub use pointwise::{
@@ -47,10 +47,13 @@ pub use pointwise::{
     sigmoid_into, silu, silu_backward, silu_backward_into, silu_into, sub, sub_into, tanh, tanh_backward,
     tanh_backward_into, tanh_into,
 };
-pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
+pub use pool::{
+    Counted, Pooling, avg_pool2d, avg_pool2d_backward, avg_pool2d_backward_into, avg_pool2d_into, max_pool2d,
+    max_pool2d_backward, max_pool2d_backward_into, max_pool2d_into,
+};
 pub use quantise::{
-    QuantiseRoom, QuantiseWorkspace, Quantised, Scales, dequantise, quantise, quantise_into, quantise_into_with,
-    quantise_workspace,
+    QuantiseRoom, QuantiseWorkspace, Quantised, Scales, dequantise, dequantise_into, quantise, quantise_into,
+    quantise_into_with, quantise_workspace,
 };
 pub(crate) use radix::Keys;
 pub use radix::SortDigitsConfig;

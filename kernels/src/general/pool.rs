@@ -1,7 +1,7 @@
 //! Pooling of images with channels last, and its gradients.
 
 use super::number::{Number, Real};
-use crate::{Context, Tensor, TensorView, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -38,12 +38,12 @@ impl Pooling {
     /// [`tilewright::Error::InvalidTensor`] if windows do not fit.
     pub fn result(&self, x: [usize; 4]) -> Result<[usize; 4]> {
         let Pooling { size, stride, padding } = *self;
-        if size.contains(&0) || stride.contains(&0) || padding[0] * 2 > size[0] || padding[1] * 2 > size[1] {
+        if size.contains(&0) || stride.contains(&0) || padding[0] > size[0] / 2 || padding[1] > size[1] / 2 {
             let hint = "sizes and strides are positive, and the padding is at most half of the size";
             return Err(check::invalid("pooling", format!("is {self:?}"), hint));
         }
         let [n, h, w, c] = x;
-        let (padded_h, padded_w) = (h + 2 * padding[0], w + 2 * padding[1]);
+        let (padded_h, padded_w) = (h.saturating_add(2 * padding[0]), w.saturating_add(2 * padding[1]));
         if padded_h < size[0] || padded_w < size[1] {
             let hint = format!("with its padding it is at least as large as windows of {size:?}");
             return Err(check::invalid("x", format!("has the shape {x:?}"), hint));
@@ -271,14 +271,40 @@ pub fn max_pool2d<'a, T: Number>(
 ) -> Result<(Tensor<T, 4>, Tensor<i32, 4>)> {
     let x = x.into();
     let shape = pooling.result(x.shape())?;
-    check::packed("x", &x)?;
     let mut values = Tensor::empty(cx.device(), shape)?;
     let mut places = Tensor::empty(cx.device(), shape)?;
-    if !values.is_empty() {
-        let out = (values.buffer_mut(), places.buffer_mut());
-        launch!(cx, MaxPoolConsts {}, (x.elements(), out.0, out.1, T::LOWEST), x.shape(), shape, shape, pooling)?;
-    }
+    max_pool2d_into(cx, x, pooling, &mut values, &mut places)?;
     Ok((values, places))
+}
+
+/// [`max_pool2d`], into tensors of the shape of its results, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`max_pool2d`], and if `values` or `places` have another shape or gaps.
+pub fn max_pool2d_into<'a, 'b, 'c, T: Number>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    pooling: Pooling,
+    values: impl Into<TensorViewMut<'b, T, 4>>,
+    places: impl Into<TensorViewMut<'c, i32, 4>>,
+) -> Result<()> {
+    let (x, values, places) = (x.into(), values.into(), places.into());
+    let shape = pooling.result(x.shape())?;
+    check::packed("x", &x)?;
+    written("values", &values, shape)?;
+    written("places", &places, shape)?;
+    if values.is_empty() {
+        return Ok(());
+    }
+    let out = (values.elements(), places.elements());
+    launch!(cx, MaxPoolConsts {}, (x.elements(), out.0, out.1, T::LOWEST), x.shape(), shape, shape, pooling)
+}
+
+/// Checks what is written: its shape, and that it has no gaps.
+fn written<T: DType>(argument: &str, out: &TensorViewMut<'_, T, 4>, shape: [usize; 4]) -> Result<()> {
+    check::shape(argument, out.shape(), shape)?;
+    check::packed(argument, &out.as_view())
 }
 
 /// The gradient of [`max_pool2d`], from its places: each element has the sum of the gradients of the windows that took it,
@@ -294,18 +320,37 @@ pub fn max_pool2d_backward<'a, 'b, T: Real>(
     dy: impl Into<TensorView<'b, T, 4>>,
     pooling: Pooling,
 ) -> Result<Tensor<T, 4>> {
-    let (places, dy) = (places.into(), dy.into());
+    pooling.result(x_shape)?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
+    max_pool2d_backward_into(cx, places, dy, pooling, &mut dx)?;
+    Ok(dx)
+}
+
+/// [`max_pool2d_backward`], into a tensor of the image's shape, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`max_pool2d_backward`], and if `dx` has gaps.
+pub fn max_pool2d_backward_into<'a, 'b, 'c, T: Real>(
+    cx: &Context,
+    places: impl Into<TensorView<'a, i32, 4>>,
+    dy: impl Into<TensorView<'b, T, 4>>,
+    pooling: Pooling,
+    dx: impl Into<TensorViewMut<'c, T, 4>>,
+) -> Result<()> {
+    let (places, dy, dx) = (places.into(), dy.into(), dx.into());
+    let x_shape = dx.shape();
     let shape = pooling.result(x_shape)?;
     check::shape("places", places.shape(), shape)?;
     check::shape("dy", dy.shape(), shape)?;
     check::packed("places", &places)?;
     check::packed("dy", &dy)?;
-    let mut dx = Tensor::empty(cx.device(), x_shape)?;
-    if !dx.is_empty() {
-        let inputs = (dy.elements(), places.elements());
-        launch!(cx, MaxPoolBackConsts {}, (inputs.0, inputs.1, dx.buffer_mut()), x_shape, shape, x_shape, pooling)?;
+    check::packed("dx", &dx.as_view())?;
+    if dx.is_empty() {
+        return Ok(());
     }
-    Ok(dx)
+    let inputs = (dy.elements(), places.elements());
+    launch!(cx, MaxPoolBackConsts {}, (inputs.0, inputs.1, dx.elements()), x_shape, shape, x_shape, pooling)
 }
 
 /// The mean of each window, summed in f32 (f64 for f64).
@@ -324,15 +369,33 @@ pub fn avg_pool2d<'a, T: Real>(
     counted: Counted,
 ) -> Result<Tensor<T, 4>> {
     let x = x.into();
+    let mut out = Tensor::empty(cx.device(), pooling.result(x.shape())?)?;
+    avg_pool2d_into(cx, x, pooling, counted, &mut out)?;
+    Ok(out)
+}
+
+/// [`avg_pool2d`], into a tensor of the shape of its result, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`avg_pool2d`], and if `out` has another shape or gaps.
+pub fn avg_pool2d_into<'a, 'b, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    pooling: Pooling,
+    counted: Counted,
+    out: impl Into<TensorViewMut<'b, T, 4>>,
+) -> Result<()> {
+    let (x, out) = (x.into(), out.into());
     let shape = pooling.result(x.shape())?;
     check::packed("x", &x)?;
-    let mut out = Tensor::empty(cx.device(), shape)?;
-    if !out.is_empty() {
-        let inside = counted == Counted::Inside;
-        let arguments = (x.elements(), out.buffer_mut());
-        launch!(cx, AvgPoolConsts { COUNTED: inside }, (arguments.0, arguments.1), x.shape(), shape, shape, pooling)?;
+    written("out", &out, shape)?;
+    if out.is_empty() {
+        return Ok(());
     }
-    Ok(out)
+    let inside = counted == Counted::Inside;
+    let arguments = (x.elements(), out.elements());
+    launch!(cx, AvgPoolConsts { COUNTED: inside }, (arguments.0, arguments.1), x.shape(), shape, shape, pooling)
 }
 
 /// The gradient of [`avg_pool2d`], of the shape `x_shape`.
@@ -347,25 +410,36 @@ pub fn avg_pool2d_backward<'a, T: Real>(
     pooling: Pooling,
     counted: Counted,
 ) -> Result<Tensor<T, 4>> {
-    let dy = dy.into();
+    pooling.result(x_shape)?;
+    let mut dx = Tensor::empty(cx.device(), x_shape)?;
+    avg_pool2d_backward_into(cx, dy, pooling, counted, &mut dx)?;
+    Ok(dx)
+}
+
+/// [`avg_pool2d_backward`], into a tensor of the image's shape, in row-major order without gaps. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`avg_pool2d_backward`], and if `dx` has gaps.
+pub fn avg_pool2d_backward_into<'a, 'b, T: Real>(
+    cx: &Context,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    pooling: Pooling,
+    counted: Counted,
+    dx: impl Into<TensorViewMut<'b, T, 4>>,
+) -> Result<()> {
+    let (dy, dx) = (dy.into(), dx.into());
+    let x_shape = dx.shape();
     let shape = pooling.result(x_shape)?;
     check::shape("dy", dy.shape(), shape)?;
     check::packed("dy", &dy)?;
-    let mut dx = Tensor::empty(cx.device(), x_shape)?;
-    if !dx.is_empty() {
-        let inside = counted == Counted::Inside;
-        let arguments = (dy.elements(), dx.buffer_mut());
-        launch!(
-            cx,
-            AvgPoolBackConsts { COUNTED: inside },
-            (arguments.0, arguments.1),
-            x_shape,
-            shape,
-            x_shape,
-            pooling
-        )?;
+    check::packed("dx", &dx.as_view())?;
+    if dx.is_empty() {
+        return Ok(());
     }
-    Ok(dx)
+    let inside = counted == Counted::Inside;
+    let arguments = (dy.elements(), dx.elements());
+    launch!(cx, AvgPoolBackConsts { COUNTED: inside }, (arguments.0, arguments.1), x_shape, shape, x_shape, pooling)
 }
 
 #[cfg(test)]

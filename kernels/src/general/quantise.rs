@@ -345,16 +345,34 @@ pub fn dequantise<'a, 'b, T: Real, Q: Quantised>(
     in_scales: impl Into<TensorView<'b, f32, 2>>,
     scales: Scales,
 ) -> Result<Tensor<T, 2>> {
-    let (q, in_scales) = (q.into(), in_scales.into());
+    let q = q.into();
+    let mut out = Tensor::empty(cx.device(), q.shape())?;
+    dequantise_into(cx, q, in_scales, scales, &mut out)?;
+    Ok(out)
+}
+
+/// [`dequantise`], into a tensor. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`dequantise`], and if `out` has another shape, or rows of it have gaps.
+pub fn dequantise_into<'a, 'b, 'c, T: Real, Q: Quantised>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, Q, 2>>,
+    in_scales: impl Into<TensorView<'b, f32, 2>>,
+    scales: Scales,
+    out: impl Into<TensorViewMut<'c, T, 2>>,
+) -> Result<()> {
+    let (q, in_scales, out) = (q.into(), in_scales.into(), out.into());
     let (shape, group) = scale_shape(q.shape(), scales)?;
     check::shape("in_scales", in_scales.shape(), shape)?;
     if !in_scales.is_contiguous() {
         return Err(check::invalid("in_scales", "has gaps", "copy it with `general::contiguous` first"));
     }
-    let mut out = Tensor::empty(cx.device(), q.shape())?;
-    let from = q.rows("q")?;
+    check::shape("out", out.shape(), q.shape())?;
+    let (from, to) = (q.rows("q")?, out.rows("out")?);
     if q.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let (rows, columns) = (check::size("q", from.rows)?, check::size("q", from.columns)?);
     let block = from.columns.next_power_of_two().min(1024);
@@ -363,18 +381,17 @@ pub fn dequantise<'a, 'b, T: Real, Q: Quantised>(
         .call(
             q.elements(),
             in_scales.elements(),
-            out.buffer_mut(),
+            out.elements(),
             rows,
             columns,
             group as i32,
             if shape[0] == 1 && from.rows > 1 { 0 } else { shape[1] as i64 },
             from.stride as i64,
-            from.columns as i64,
+            to.stride as i64,
         )
         .grid(from.rows.div_ceil(tile) * from.columns.div_ceil(block))
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }
 
 #[cfg(test)]

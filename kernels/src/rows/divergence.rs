@@ -1,8 +1,9 @@
 //! Divergences between rows of logarithms of probabilities: of Kullback and Leibler, and of Jensen and Shannon.
 
-use super::reduction::{Reduction, reduced};
+use super::reduction::{Reduction, losses};
+use crate::check::{self, Rows};
 use crate::config::{Key, config};
-use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -174,19 +175,67 @@ pub fn kl_divergence<'a, 'b, T: Float>(
     kind: KlTarget,
     reduction: Reduction,
 ) -> Result<Tensor<f32, 1>> {
-    let (input, target) = (input.into(), target.into());
+    let input = input.into();
+    let mut out = Tensor::empty(cx.device(), [reduction.len(input.shape()[0])])?;
+    kl_divergence_into(cx, input, target, kind, reduction, &mut out)?;
+    Ok(out)
+}
+
+/// [`kl_divergence`], into a tensor of the result's shape, without gaps. Losses of rows that are added up are allocated for the
+/// call.
+///
+/// # Errors
+///
+/// As [`kl_divergence`], and [`Error::InvalidTensor`] if `out` has another shape or gaps.
+pub fn kl_divergence_into<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    input: impl Into<TensorView<'a, T, 2>>,
+    target: impl Into<TensorView<'b, T, 2>>,
+    kind: KlTarget,
+    reduction: Reduction,
+    out: impl Into<TensorViewMut<'c, f32, 1>>,
+) -> Result<()> {
+    kl(cx, input.into(), target.into(), kind, reduction, (out.into(), None))
+}
+
+/// [`kl_divergence_into`], with a workspace for the losses of rows: one f32 for each, or more, without gaps; none for
+/// [`Reduction::None`]. What it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`kl_divergence_into`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
+pub fn kl_divergence_into_with<'a, 'b, 'c, 'd, T: Float>(
+    cx: &Context,
+    input: impl Into<TensorView<'a, T, 2>>,
+    target: impl Into<TensorView<'b, T, 2>>,
+    kind: KlTarget,
+    reduction: Reduction,
+    out: impl Into<TensorViewMut<'c, f32, 1>>,
+    workspace: impl Into<TensorViewMut<'d, f32, 1>>,
+) -> Result<()> {
+    kl(cx, input.into(), target.into(), kind, reduction, (out.into(), Some(workspace.into())))
+}
+
+fn kl<T: Float>(
+    cx: &Context,
+    input: TensorView<'_, T, 2>,
+    target: TensorView<'_, T, 2>,
+    kind: KlTarget,
+    reduction: Reduction,
+    to: (TensorViewMut<'_, f32, 1>, Option<TensorViewMut<'_, f32, 1>>),
+) -> Result<()> {
     check::shape("target", target.shape(), input.shape())?;
-    let (from, to) = (input.rows("input")?, target.rows("target")?);
-    let mut losses = Tensor::empty(cx.device(), [from.rows])?;
+    let (from, other) = (input.rows("input")?, target.rows("target")?);
     let config = cx.config(Key::of(T::ELEMENT, "kl"), &input.shape(), || DivergenceConfig::choose(from.columns))?;
-    let (columns, strides) = (check::size("input", from.columns)?, (from.stride as i64, to.stride as i64));
-    KlLossesConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
-        .call(input.elements(), target.elements(), losses.buffer_mut(), strides.0, strides.1, columns)
-        .grid(from.rows)
-        .num_warps(config.num_warps as u32)
-        .stream(cx.stream())
-        .launch(cx.device())?;
-    reduced(cx, losses, reduction)
+    let (columns, strides) = (check::size("input", from.columns)?, (from.stride as i64, other.stride as i64));
+    losses(cx, from.rows, reduction, to, |losses| {
+        KlLossesConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
+            .call(input.elements(), target.elements(), losses.elements(), strides.0, strides.1, columns)
+            .grid(from.rows)
+            .num_warps(config.num_warps as u32)
+            .stream(cx.stream())
+            .launch(cx.device())
+    })
 }
 
 /// The gradient of [`kl_divergence`] for `input`: `-p * dloss`, over the number of rows if their mean is asked for.
@@ -205,12 +254,32 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
     reduction: Reduction,
     dloss: impl Into<TensorView<'b, f32, 1>>,
 ) -> Result<Tensor<T, 2>> {
-    let (target, dloss) = (target.into(), dloss.into());
+    let target = target.into();
+    let mut out = Tensor::empty(cx.device(), target.shape())?;
+    kl_divergence_backward_into(cx, target, kind, reduction, dloss, &mut out)?;
+    Ok(out)
+}
+
+/// [`kl_divergence_backward`], into a tensor. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`kl_divergence_backward`], and [`Error::InvalidTensor`] if `dinput` has another shape, or rows of it have gaps.
+pub fn kl_divergence_backward_into<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    target: impl Into<TensorView<'a, T, 2>>,
+    kind: KlTarget,
+    reduction: Reduction,
+    dloss: impl Into<TensorView<'b, f32, 1>>,
+    dinput: impl Into<TensorViewMut<'c, T, 2>>,
+) -> Result<()> {
+    let (target, dloss, dinput) = (target.into(), dloss.into(), dinput.into());
     let from = target.rows("target")?;
     crate::arguments::vector("dloss", &dloss, reduction.len(from.rows))?;
-    let mut out = Tensor::empty(cx.device(), target.shape())?;
+    check::shape("dinput", dinput.shape(), target.shape())?;
+    let stride = dinput.rows("dinput")?.stride as i64;
     if target.is_empty() {
-        return Ok(out);
+        return Ok(());
     }
     let config =
         cx.config(Key::of(T::ELEMENT, "kl gradient"), &target.shape(), || DivergenceConfig::choose(from.columns))?;
@@ -221,10 +290,10 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
         .call(
             target.elements(),
             dloss.elements(),
-            out.buffer_mut(),
+            dinput.elements(),
             from.stride as i64,
             dloss_stride,
-            from.columns as i64,
+            stride,
             per_row as i32,
             columns,
             scale(reduction, from.rows),
@@ -232,8 +301,7 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
         .grid(from.rows * per_row)
         .num_warps(config.num_warps as u32)
         .stream(cx.stream())
-        .launch(cx.device())?;
-    Ok(out)
+        .launch(cx.device())
 }
 
 /// The generalised Jensen-Shannon divergence of each row (Agarwal et al., "On-Policy Distillation of Language Models",
@@ -260,10 +328,53 @@ pub fn jsd<'a, 'b, T: Float>(
     beta: f64,
     reduction: Reduction,
 ) -> Result<Tensor<f32, 1>> {
-    let (x, y) = (x.into(), y.into());
-    let mut losses = Tensor::empty(cx.device(), [x.shape()[0]])?;
-    launch_jsd(cx, x, y, beta, Some(losses.view_mut()), None)?;
-    reduced(cx, losses, reduction)
+    let x = x.into();
+    let mut out = Tensor::empty(cx.device(), [reduction.len(x.shape()[0])])?;
+    jsd_into(cx, x, y, beta, reduction, &mut out)?;
+    Ok(out)
+}
+
+/// [`jsd`], into a tensor of the result's shape, without gaps. Losses of rows that are added up are allocated for the call.
+///
+/// # Errors
+///
+/// As [`jsd`], and [`Error::InvalidTensor`] if `out` has another shape or gaps.
+pub fn jsd_into<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    y: impl Into<TensorView<'b, T, 2>>,
+    beta: f64,
+    reduction: Reduction,
+    out: impl Into<TensorViewMut<'c, f32, 1>>,
+) -> Result<()> {
+    jsd_losses(cx, Jsd::of(x.into(), y.into(), beta)?, reduction, (out.into(), None))
+}
+
+/// [`jsd_into`], with a workspace for the losses of rows: one f32 for each, or more, without gaps; none for [`Reduction::None`].
+/// What it holds does not matter. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`jsd_into`], and [`Error::InvalidTensor`] if the workspace has gaps or is too small.
+pub fn jsd_into_with<'a, 'b, 'c, 'd, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    y: impl Into<TensorView<'b, T, 2>>,
+    beta: f64,
+    reduction: Reduction,
+    out: impl Into<TensorViewMut<'c, f32, 1>>,
+    workspace: impl Into<TensorViewMut<'d, f32, 1>>,
+) -> Result<()> {
+    jsd_losses(cx, Jsd::of(x.into(), y.into(), beta)?, reduction, (out.into(), Some(workspace.into())))
+}
+
+fn jsd_losses<T: Float>(
+    cx: &Context,
+    jsd: Jsd<'_, T>,
+    reduction: Reduction,
+    to: (TensorViewMut<'_, f32, 1>, Option<TensorViewMut<'_, f32, 1>>),
+) -> Result<()> {
+    losses(cx, jsd.from.rows, reduction, to, |losses| jsd.launch(cx, Some(losses), None))
 }
 
 /// The gradient of [`jsd`] for `x`: `(1 - beta) q (log q - log m) * dloss`, for a `beta` of 0 `-p * dloss` and for 1
@@ -284,12 +395,32 @@ pub fn jsd_backward<'a, 'b, 'c, T: Float>(
     reduction: Reduction,
     dloss: impl Into<TensorView<'c, f32, 1>>,
 ) -> Result<Tensor<T, 2>> {
-    let (x, y, dloss) = (x.into(), y.into(), dloss.into());
-    let rows = x.shape()[0];
-    crate::arguments::vector("dloss", &dloss, reduction.len(rows))?;
+    let x = x.into();
     let mut dx = Tensor::empty(cx.device(), x.shape())?;
-    launch_jsd(cx, x, y, beta, None, Some(JsdGradient { dloss, reduction, dx: dx.view_mut() }))?;
+    jsd_backward_into(cx, x, y, beta, reduction, dloss, &mut dx)?;
     Ok(dx)
+}
+
+/// [`jsd_backward`], into a tensor. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`jsd_backward`], and [`Error::InvalidTensor`] if `dx` has another shape, or rows of it have gaps.
+pub fn jsd_backward_into<'a, 'b, 'c, 'd, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    y: impl Into<TensorView<'b, T, 2>>,
+    beta: f64,
+    reduction: Reduction,
+    dloss: impl Into<TensorView<'c, f32, 1>>,
+    dx: impl Into<TensorViewMut<'d, T, 2>>,
+) -> Result<()> {
+    let (x, dloss, dx) = (x.into(), dloss.into(), dx.into());
+    let jsd = Jsd::of(x, y.into(), beta)?;
+    crate::arguments::vector("dloss", &dloss, reduction.len(jsd.from.rows))?;
+    check::shape("dx", dx.shape(), x.shape())?;
+    let stride = dx.rows("dx")?.stride as i64;
+    jsd.launch(cx, None, Some(JsdGradient { dloss, reduction, dx, stride }))
 }
 
 /// What the gradient of [`jsd`] reads and writes beside the logarithms.
@@ -297,56 +428,71 @@ struct JsdGradient<'a, T: DType> {
     dloss: TensorView<'a, f32, 1>,
     reduction: Reduction,
     dx: TensorViewMut<'a, T, 2>,
+    stride: i64,
 }
 
-fn launch_jsd<T: Float>(
-    cx: &Context,
-    x: TensorView<'_, T, 2>,
-    y: TensorView<'_, T, 2>,
+/// Logarithms, checked.
+struct Jsd<'a, T: DType> {
+    x: TensorView<'a, T, 2>,
+    y: TensorView<'a, T, 2>,
     beta: f64,
-    losses: Option<TensorViewMut<'_, f32, 1>>,
-    gradient: Option<JsdGradient<'_, T>>,
-) -> Result<()> {
-    check::shape("y", y.shape(), x.shape())?;
-    if !(0.0..=1.0).contains(&beta) {
-        let value = beta.to_string().into();
-        return Err(Error::InvalidSetting {
-            name: "`beta` of jsd".into(),
-            value,
-            expected: "a number from 0 to 1".into(),
-        });
+    from: Rows,
+    other: Rows,
+}
+
+impl<'a, T: Float> Jsd<'a, T> {
+    fn of(x: TensorView<'a, T, 2>, y: TensorView<'a, T, 2>, beta: f64) -> Result<Self> {
+        check::shape("y", y.shape(), x.shape())?;
+        if !(0.0..=1.0).contains(&beta) {
+            let value = beta.to_string().into();
+            return Err(Error::InvalidSetting {
+                name: "`beta` of jsd".into(),
+                value,
+                expected: "a number from 0 to 1".into(),
+            });
+        }
+        Ok(Jsd { x, y, beta, from: x.rows("x")?, other: y.rows("y")? })
     }
-    let (a, b) = (x.rows("x")?, y.rows("y")?);
-    if a.rows == 0 {
-        return Ok(());
+
+    fn launch(
+        self,
+        cx: &Context,
+        losses: Option<TensorViewMut<'_, f32, 1>>,
+        gradient: Option<JsdGradient<'_, T>>,
+    ) -> Result<()> {
+        let Jsd { x, y, beta, from, other } = self;
+        if from.rows == 0 {
+            return Ok(());
+        }
+        let is_gradient = gradient.is_some();
+        let choose = if is_gradient { DivergenceConfig::choose_jsd_backward } else { DivergenceConfig::choose_jsd };
+        let key = Key::of(T::ELEMENT, if is_gradient { "jsd gradient" } else { "jsd" });
+        let config = cx.config(key, &x.shape(), || choose(from.columns))?;
+        let (mut dloss, mut dloss_stride, mut dx, mut dx_stride, mut factor) = (None, 0, None, 0, 1.0);
+        if let Some(gradient) = gradient {
+            dloss_stride = i64::from(gradient.reduction == Reduction::None);
+            factor = scale(gradient.reduction, from.rows);
+            dx_stride = gradient.stride;
+            (dloss, dx) = (Some(gradient.dloss), Some(gradient.dx));
+        }
+        JsdRowsConsts { BLOCK: config.block }
+            .call(
+                x.elements(),
+                y.elements(),
+                crate::arguments::maybe_mut(losses),
+                crate::arguments::maybe(dloss),
+                crate::arguments::maybe_mut(dx),
+                from.stride as i64,
+                other.stride as i64,
+                dloss_stride,
+                dx_stride,
+                check::size("x", from.columns)?,
+                beta,
+                factor,
+            )
+            .grid(from.rows)
+            .num_warps(config.num_warps as u32)
+            .stream(cx.stream())
+            .launch(cx.device())
     }
-    let choose = if gradient.is_some() { DivergenceConfig::choose_jsd_backward } else { DivergenceConfig::choose_jsd };
-    let key = Key::of(T::ELEMENT, if gradient.is_some() { "jsd gradient" } else { "jsd" });
-    let config = cx.config(key, &x.shape(), || choose(a.columns))?;
-    let (mut dloss, mut dloss_stride, mut dx, mut dx_stride, mut factor) = (None, 0, None, 0, 1.0);
-    if let Some(gradient) = gradient {
-        dloss_stride = i64::from(gradient.reduction == Reduction::None);
-        factor = scale(gradient.reduction, a.rows);
-        dx_stride = gradient.dx.rows("dx")?.stride as i64;
-        (dloss, dx) = (Some(gradient.dloss), Some(gradient.dx));
-    }
-    JsdRowsConsts { BLOCK: config.block }
-        .call(
-            x.elements(),
-            y.elements(),
-            crate::arguments::maybe_mut(losses),
-            crate::arguments::maybe(dloss),
-            crate::arguments::maybe_mut(dx),
-            a.stride as i64,
-            b.stride as i64,
-            dloss_stride,
-            dx_stride,
-            check::size("x", a.columns)?,
-            beta,
-            factor,
-        )
-        .grid(a.rows)
-        .num_warps(config.num_warps as u32)
-        .stream(cx.stream())
-        .launch(cx.device())
 }

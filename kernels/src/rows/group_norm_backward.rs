@@ -352,32 +352,54 @@ pub fn group_norm_backward<'a, 'b, T: Float>(
     groups: usize,
     norm: &Norm<'_, T>,
 ) -> Result<NormGradients<T, 3>> {
+    let x = x.into();
+    let vector = |has: bool| has.then(|| Tensor::empty(cx.device(), [x.shape()[1]])).transpose();
+    let mut dx = Tensor::empty(cx.device(), x.shape())?;
+    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
+    let vectors = [&mut dweight, &mut dbias].map(|vector| vector.as_mut().map(|vector| vector.view_mut()));
+    let [to_weight, to_bias] = vectors;
+    group_norm_backward_into(cx, x, dy, groups, norm, &mut dx, to_weight, to_bias)?;
+    Ok(NormGradients { dx, dweight, dbias })
+}
+
+/// [`group_norm_backward`], into tensors as those of [`GroupNormGradientsMut`]. What is needed beside them is allocated as there.
+///
+/// # Errors
+///
+/// As [`group_norm_backward`], and [`Error::InvalidTensor`] if shapes of the gradients do not fit or they have gaps.
+#[allow(clippy::too_many_arguments)]
+pub fn group_norm_backward_into<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 3>>,
+    dy: impl Into<TensorView<'b, T, 3>>,
+    groups: usize,
+    norm: &Norm<'_, T>,
+    dx: impl Into<TensorViewMut<'c, T, 3>>,
+    dweight: Option<TensorViewMut<'c, T, 1>>,
+    dbias: Option<TensorViewMut<'c, T, 1>>,
+) -> Result<()> {
+    let (x, dy, to) = (x.into(), dy.into(), (dx.into(), dweight, dbias));
     if T::ELEMENT == f64::ELEMENT {
-        allocate::<T, f64>(cx, x.into(), dy.into(), groups, norm)
+        allocate::<T, f64>(cx, x, dy, groups, norm, to)
     } else {
-        allocate::<T, f32>(cx, x.into(), dy.into(), groups, norm)
+        allocate::<T, f32>(cx, x, dy, groups, norm, to)
     }
 }
 
+type Targets<'a, T> = (TensorViewMut<'a, T, 3>, Option<TensorViewMut<'a, T, 1>>, Option<TensorViewMut<'a, T, 1>>);
+
+/// With a workspace of its own.
 fn allocate<T: Float, P: Float>(
     cx: &Context,
     x: TensorView<'_, T, 3>,
     dy: TensorView<'_, T, 3>,
     groups: usize,
     norm: &Norm<'_, T>,
-) -> Result<NormGradients<T, 3>> {
+    (dx, dweight, dbias): Targets<'_, T>,
+) -> Result<()> {
     let mut workspace = Tensor::<P, 1>::empty(cx.device(), [group_norm_backward_workspace(cx, x, groups)?])?;
-    let vector = |has: bool| has.then(|| Tensor::empty(cx.device(), [x.shape()[1]])).transpose();
-    let (mut dweight, mut dbias) = (vector(norm.weight.is_some())?, vector(norm.bias.is_some())?);
-    let mut dx = Tensor::empty(cx.device(), x.shape())?;
-    let gradients = GroupNormGradientsMut {
-        dx: dx.view_mut(),
-        dweight: dweight.as_mut().map(|dweight| dweight.view_mut()),
-        dbias: dbias.as_mut().map(|dbias| dbias.view_mut()),
-        workspace: workspace.view_mut(),
-    };
-    group_norm_backward_into_with(cx, x, dy, groups, norm, gradients)?;
-    Ok(NormGradients { dx, dweight, dbias })
+    let gradients = GroupNormGradientsMut { dx, dweight, dbias, workspace: workspace.view_mut() };
+    group_norm_backward_into_with(cx, x, dy, groups, norm, gradients)
 }
 
 /// How many elements of a workspace [`group_norm_backward_into_with`] needs, with the same context and a tensor of this shape,

@@ -32,7 +32,10 @@ pub use cross_entropy_into::{
     CrossEntropyFactors, CrossEntropyWorkspace, cross_entropy_gradient_into, cross_entropy_in_place_into,
     cross_entropy_into, cross_entropy_rows_into, cross_entropy_scale_into,
 };
-pub use divergence::{DivergenceConfig, KlTarget, jsd, jsd_backward, kl_divergence, kl_divergence_backward};
+pub use divergence::{
+    DivergenceConfig, KlTarget, jsd, jsd_backward, jsd_backward_into, jsd_into, jsd_into_with, kl_divergence,
+    kl_divergence_backward, kl_divergence_backward_into, kl_divergence_into, kl_divergence_into_with,
+};
 pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_into};
 pub use embedding::{
     EmbeddingConfig, embedding, embedding_backward, embedding_backward_ordered, embedding_into, positions_in_order,
@@ -44,7 +47,8 @@ pub use gated::{
 };
 pub use group_norm::{GroupNormConfig, group_norm, group_norm_into, group_norm_into_with, group_norm_workspace};
 pub use group_norm_backward::{
-    GroupNormGradientsMut, group_norm_backward, group_norm_backward_into_with, group_norm_backward_workspace,
+    GroupNormGradientsMut, group_norm_backward, group_norm_backward_into, group_norm_backward_into_with,
+    group_norm_backward_workspace,
 };
 pub use layer_norm::{
     add_rms_norm, add_rms_norm_backward, add_rms_norm_backward_into, add_rms_norm_into, layer_norm,

@@ -1,6 +1,8 @@
 //! What becomes of the losses of rows.
 
-use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use crate::arguments::packed;
+use crate::workspace::{Memory, contiguous};
+use crate::{Context, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View};
 
@@ -60,14 +62,24 @@ pub(crate) fn reduce(
         .launch(cx.device())
 }
 
-/// The losses of rows as a [`Reduction`] wants them. The mean of no rows is NaN, as 0 / 0 is.
-pub(crate) fn reduced(cx: &Context, losses: Tensor<f32, 1>, reduction: Reduction) -> Result<Tensor<f32, 1>> {
+/// Losses of rows, made by `run`, as a [`Reduction`] wants them: where they are added up, in a workspace or in memory of their own,
+/// otherwise in `out`. The mean of no rows is NaN, as 0 / 0 is.
+pub(super) fn losses(
+    cx: &Context,
+    rows: usize,
+    reduction: Reduction,
+    (mut out, workspace): (TensorViewMut<'_, f32, 1>, Option<TensorViewMut<'_, f32, 1>>),
+    run: impl FnOnce(TensorViewMut<'_, f32, 1>) -> Result<()>,
+) -> Result<()> {
+    check::shape("out", out.shape(), [reduction.len(rows)])?;
+    packed("out", out.is_contiguous())?;
+    let workspace = workspace.map(|workspace| contiguous("workspace", workspace)).transpose()?;
     let scale = match reduction {
-        Reduction::None => return Ok(losses),
+        Reduction::None => return run(out),
         Reduction::Sum => 1.0,
-        Reduction::Mean => 1.0 / losses.len() as f32,
+        Reduction::Mean => 1.0 / rows as f32,
     };
-    let mut out = Tensor::empty(cx.device(), [1])?;
-    reduce(cx, losses.view(), None, scale, out.view_mut())?;
-    Ok(out)
+    let mut memory = Memory::of(cx, "workspace", workspace, rows)?;
+    run(TensorViewMut::new(memory.view_mut(), [rows])?)?;
+    reduce(cx, TensorView::new(memory.view(), [rows])?, None, scale, out.reborrow())
 }

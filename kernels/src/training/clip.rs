@@ -119,12 +119,27 @@ pub fn global_norm_into<'a, 'b, T: Float>(
 ///
 /// [`Error::InvalidTensor`] if `norm` is not `[1]`; [`Error::OutOfMemory`], those of a launch.
 pub fn clip_factor<'a>(cx: &Context, norm: impl Into<TensorView<'a, f32, 1>>, most: f32) -> Result<Tensor<f32, 1>> {
-    let norm = norm.into();
-    vector("norm", &norm, 1)?;
     let mut out = Tensor::empty(cx.device(), [1])?;
-    let call = factor(norm.elements(), out.buffer_mut(), most);
-    call.grid(1).num_warps(1).stream(cx.stream()).launch(cx.device())?;
+    clip_factor_into(cx, norm, most, &mut out)?;
     Ok(out)
+}
+
+/// [`clip_factor`], into a tensor `[1]`. Nothing is allocated.
+///
+/// # Errors
+///
+/// As [`clip_factor`], and [`Error::InvalidTensor`] if `out` is not `[1]`.
+pub fn clip_factor_into<'a, 'b>(
+    cx: &Context,
+    norm: impl Into<TensorView<'a, f32, 1>>,
+    most: f32,
+    out: impl Into<TensorViewMut<'b, f32, 1>>,
+) -> Result<()> {
+    let (norm, out) = (norm.into(), out.into());
+    vector("norm", &norm, 1)?;
+    vector("out", &out.as_view(), 1)?;
+    let call = factor(norm.elements(), out.elements(), most);
+    call.grid(1).num_warps(1).stream(cx.stream()).launch(cx.device())
 }
 
 /// `x = x * factor[0]`, in place.

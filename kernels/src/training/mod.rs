@@ -15,6 +15,6 @@ mod pack;
 mod sgd;
 
 pub use adamw::{AdamW, AdamWState, Step, adamw};
-pub use clip::{clip_factor, global_norm, global_norm_into, scale_in_place};
+pub use clip::{clip_factor, clip_factor_into, global_norm, global_norm_into, scale_in_place};
 pub use pack::{Pack, Packed};
 pub use sgd::{Sgd, sgd};

@@ -1,6 +1,7 @@
 //! Mixtures of experts, into tensors and in workspaces that are given.
 
-use crate::common::{Random, Real, check_workspace, message, on_every_device, read};
+use super::nans;
+use crate::common::{Random, check_workspace, message, on_every_device, read};
 use std::cell::RefCell;
 use tilewright::prelude::*;
 use tilewright_kernels::products::Activation;
@@ -9,11 +10,6 @@ use tilewright_kernels::products::grouped::{
     self, Groups, MoeFp8Room, MoeFp8Workspace, MoeRoom, MoeWorkspace, Routing, Scaled,
 };
 use tilewright_kernels::{Context, Tensor};
-
-/// A tensor of NaN: what is written into it shows that all of it is.
-fn nans<T: Real, const R: usize>(cx: &Context, shape: [usize; R]) -> Result<Tensor<T, R>, Error> {
-    Tensor::upload(cx.device(), &vec![T::of(f64::NAN); shape.iter().product()], shape)
-}
 
 /// Choices among experts, some of them none.
 fn chosen(cx: &Context, [tokens, k]: [usize; 2], experts: usize, seed: u64) -> Result<Tensor<i32, 2>, Error> {

@@ -1,5 +1,6 @@
 //! Models of sequences, into tensors and in workspaces that are given.
 
+use super::nans;
 use crate::common::{Random, Real, check_workspace, message, on_every_device, read};
 use tilewright::prelude::*;
 use tilewright_kernels::sequence::{
@@ -80,11 +81,6 @@ fn state_space_duality_within_a_workspace() {
         }
         Ok(())
     });
-}
-
-/// A tensor of NaN: what is written into it shows that all of it is.
-fn nans<T: Real, const R: usize>(cx: &Context, shape: [usize; R]) -> Result<Tensor<T, R>, Error> {
-    Tensor::upload(cx.device(), &vec![T::of(f64::NAN); shape.iter().product()], shape)
 }
 
 /// Numbers from -0.6 to 0.

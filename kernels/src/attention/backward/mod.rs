@@ -2,11 +2,17 @@
 
 pub(super) mod fused;
 pub(super) mod kernels;
+mod packed;
 
-use super::forward::{Starts, one_batch, one_batch_mut};
+pub use packed::{
+    SavedPacked, backward_packed, backward_packed_into, backward_packed_into_with, backward_packed_workspace,
+};
+
+use super::forward::Starts;
 use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::config::config;
+use crate::general::write_zeros;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use tilewright::launch::{MaybeView, MaybeViewMut};
@@ -171,65 +177,6 @@ pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options:
     Ok(problem.workspace(fused::is_chosen::<T>(&config, options)))
 }
 
-/// What [`forward_packed`](super::forward_packed) read and gave, and the gradient of its result, with the shapes that it
-/// says.
-#[derive(Debug, Clone, Copy)]
-pub struct SavedPacked<'a, T: DType> {
-    /// Queries.
-    pub q: TensorView<'a, T, 3>,
-    /// Keys.
-    pub k: TensorView<'a, T, 3>,
-    /// Values.
-    pub v: TensorView<'a, T, 3>,
-    /// The result.
-    pub out: TensorView<'a, T, 3>,
-    /// The logarithms of sums.
-    pub lse: TensorView<'a, f32, 2>,
-    /// The gradient of the result.
-    pub dout: TensorView<'a, T, 3>,
-    /// Where sequences begin among the queries.
-    pub q_starts: TensorView<'a, i32, 1>,
-    /// Where they begin among the keys.
-    pub k_starts: TensorView<'a, i32, 1>,
-    /// The most queries of a sequence.
-    pub longest: usize,
-    /// The most keys of a sequence.
-    pub longest_keys: usize,
-}
-
-/// [`backward`] of packed sequences. Gradients of tokens that no sequence has are 0.
-///
-/// # Errors
-///
-/// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
-pub fn backward_packed<T: Float>(
-    cx: &Context,
-    saved: SavedPacked<'_, T>,
-    options: &Attention,
-) -> Result<Gradients<T, 3>> {
-    let (q, k, v) = (one_batch(&saved.q)?, one_batch(&saved.k)?, one_batch(&saved.v)?);
-    let problem = Problem::of(&q, &k, &v)?;
-    let [tokens, heads, _] = saved.q.shape();
-    check::shape("lse", saved.lse.shape(), [heads, tokens])?;
-    let mut gradients = Gradients {
-        dq: Tensor::zeros(cx.device(), saved.q.shape())?,
-        dk: Tensor::zeros(cx.device(), saved.k.shape())?,
-        dv: Tensor::zeros(cx.device(), saved.v.shape())?,
-    };
-    let starts = Starts { q: saved.q_starts, k: saved.k_starts, longest: saved.longest };
-    let lse = saved.lse.reshape([1, heads, tokens])?;
-    let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
-    let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
-    let longest = [saved.longest.min(tokens), saved.longest_keys.min(problem.keys)];
-    let traits = [is_plain(&dense, options, true), true, !options.deterministic];
-    let config = choose::<T>(cx, &problem, longest, traits)?;
-    let mut workspace = Tensor::zeros(cx.device(), problem.workspace(fused::is_chosen::<T>(&config, options)))?;
-    let Gradients { dq, dk, dv } = &mut gradients;
-    let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
-    launch(cx, dense, Some((starts, saved.longest_keys)), options, workspace.view_mut(), into)?;
-    Ok(gradients)
-}
-
 /// What both kernels of the gradients are given.
 struct Launch<'a, T: DType> {
     problem: Problem,
@@ -250,7 +197,7 @@ fn launch<T: Float>(
     starts: Option<(Starts<'_>, usize)>,
     options: &Attention,
     workspace: TensorViewMut<'_, f32, 4>,
-    [dq, dk, dv]: [TensorViewMut<'_, T, 4>; 3],
+    [mut dq, mut dk, mut dv]: [TensorViewMut<'_, T, 4>; 3],
 ) -> Result<()> {
     let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
     let Problem { batch, heads, queries, d, dv: d_values, .. } = problem;
@@ -283,6 +230,12 @@ fn launch<T: Float>(
     let plain = is_plain(&saved, options, starts.is_some());
     let traits = [plain, starts.is_some(), !options.deterministic && room > 2];
     let config = choose::<T>(cx, &problem, [longest, keys], traits)?;
+    if starts.is_some() {
+        // For tokens that no sequence has. These tensors have no gaps.
+        for gradient in [&mut dq, &mut dk, &mut dv] {
+            write_zeros(cx, gradient.elements_mut())?;
+        }
+    }
     if heads == 0 || sequences == 0 {
         return Ok(());
     }

@@ -13,7 +13,7 @@ pub use quantise::{
 };
 
 use super::Matmul;
-use crate::{Context, Tensor, TensorView};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -41,4 +41,22 @@ pub fn matmul<'a, 'b, 'c, 'd, F: Float, R: Float>(
 ) -> Result<Tensor<R, 2>> {
     let (a_scale, b_scale) = (a_scale.into(), b_scale.into());
     Matmul::default().a_scale(a_scale).b_scale(b_scale).run(cx, a, b)
+}
+
+/// [`matmul`], into a tensor of the result's shape. Nothing is allocated: programs do not share tiles, as there is no room for their
+/// sums; [`Matmul::run_into_with`] takes some.
+///
+/// # Errors
+///
+/// As [`matmul`], and [`Error::InvalidTensor`] if the shape of `out` does not fit.
+pub fn matmul_into<'a, 'b, 'c, 'd, 'e, F: Float, R: Float>(
+    cx: &Context,
+    a: impl Into<TensorView<'a, F, 2>>,
+    a_scale: impl Into<TensorView<'b, f32, 1>>,
+    b: impl Into<TensorView<'c, F, 2>>,
+    b_scale: impl Into<TensorView<'d, f32, 1>>,
+    out: impl Into<TensorViewMut<'e, R, 2>>,
+) -> Result<()> {
+    let (a_scale, b_scale) = (a_scale.into(), b_scale.into());
+    Matmul::default().a_scale(a_scale).b_scale(b_scale).run_into(cx, a, b, out)
 }
