@@ -36,9 +36,14 @@
 //! function, the documentation of `f_into_with` says it. Workspaces begin best at multiples of 16 bytes: otherwise accesses are
 //! narrower, and sums of f32 may be added up in another order.
 //!
+//! A workspace of several dtypes is a struct, such as [`PairWorkspace`](general::PairWorkspace) and
+//! [`MoeWorkspace`](products::grouped::MoeWorkspace), and so are many results: [`SsdGradientsMut`](sequence::SsdGradientsMut) says
+//! where those of [`SsdGradients`](sequence::SsdGradients) are written. Where there is no `f_into_with`, `f_into` allocates
+//! nothing, or says what.
+//!
 //! Older functions take a workspace under the name `f_into`, many of them before the results: decoding
-//! ([`attention::decode_into`] and its kind), the gradients of attention, of norms of rows and of embeddings, cross entropy (the
-//! logits of [`rows::linear_cross_entropy_into`]), [`training::global_norm_into`] and
+//! ([`attention::decode_into`] and its kind), [`attention::backward_into`], the gradients of norms of rows and of embeddings,
+//! cross entropy (the logits of [`rows::linear_cross_entropy_into`]), [`training::global_norm_into`] and
 //! [`products::quantised::matmul_into`]. Their documentation says how large it is, or which function does.
 
 pub mod attention;

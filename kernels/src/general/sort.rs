@@ -212,9 +212,9 @@ pub fn sort_into_with<'a, 'b, 'c, T: Number, const R: usize>(
     run(cx, x.into(), order, Some(values.into()), Some(places.into()), Some(workspace.contiguous()?))
 }
 
-/// What [`sort_into_with`] and [`argsort_into_with`] need as their workspace, with the same context and a tensor of this shape: rows that are sorted in
-/// registers need none. Longer ones need the results once, or twice for elements of more than two bytes, and counts of digits
-/// among the places.
+/// What [`sort_into_with`] and [`argsort_into_with`] need as their workspace, with the same context and a tensor of this shape:
+/// rows that are sorted in registers need none. Longer ones need the results once, or twice for elements of more than two
+/// bytes, and counts of digits among the places.
 ///
 /// # Errors
 ///

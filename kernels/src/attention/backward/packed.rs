@@ -8,8 +8,8 @@ use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
 
-/// What [`forward_packed`](super::forward_packed) read and gave, and the gradient of its result, with the shapes that it
-/// says.
+/// What [`forward_packed`](crate::attention::forward_packed) read and gave, and the gradient of its result, with the shapes that
+/// it says.
 #[derive(Debug, Clone, Copy)]
 pub struct SavedPacked<'a, T: DType> {
     /// Queries.
