@@ -163,6 +163,7 @@ pub fn contiguous<'a, T: DType, const R: usize>(
 }
 
 /// The last two dimensions exchanged, in row-major order: blocks of 64 x 64 are read along rows and written along columns.
+/// [`copy_into`] of a view with dimensions exchanged does the same into a tensor that is given.
 ///
 /// # Errors
 ///

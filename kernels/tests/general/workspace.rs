@@ -318,6 +318,9 @@ fn sizes_that_cannot_be_counted_are_refused_or_the_largest() {
         let many = TensorView::with_strides(x.buffer(), [1 << 48, 16_391], [0, 1])?;
         let room = general::sort_workspace(&cx.clone().with_config(none), many)?;
         assert_eq!(room.places, usize::MAX);
+        let more = TensorView::with_strides(x.buffer(), [1 << 49, 16_391], [0, 1])?;
+        let counts = (16_391usize.div_ceil(2048) + 1) * 256;
+        assert_eq!(general::sort_values_workspace(cx, more)?, PairRoom { values: usize::MAX, places: counts << 49 });
 
         let how = Convolution::default();
         let x = &Tensor::<f32, 4>::zeros(device, [1, 3, 3, 1])?;
@@ -327,6 +330,9 @@ fn sizes_that_cannot_be_counted_are_refused_or_the_largest() {
         let dy = Tensor::<f32, 4>::zeros(device, [1, 2, 2, 2])?;
         assert!(general::conv2d_backward_weight(none, x, &dy, [2, 2, 2, 1], how).is_err());
         let refused = message(general::conv2d_backward_weight_workspace(cx, x, [1 << 62, 3, 3, 1], how));
+        assert!(refused.starts_with("`dy` has a dimension of 4611686018427387904"), "{refused}");
+        let line = &Tensor::<f32, 3>::zeros(device, [1, 3, 1])?;
+        let refused = message(general::conv1d_backward_weight_workspace(cx, line, [1 << 62, 3, 1], how));
         assert!(refused.starts_with("`dy` has a dimension of 4611686018427387904"), "{refused}");
         let far = how.padding([usize::MAX; 2]);
         assert!(general::conv2d_backward_weight_workspace(cx, x, [1, 3, 3, 1], far).is_err());

@@ -3,6 +3,38 @@
 //! [`moe`] is all of it. Its parts, which all run on the device: [`route`] chooses experts, [`Groups::new`] sorts tokens by
 //! expert, [`gather`] brings their rows together, [`matmul`] and [`matmul_gated`] multiply the rows of each expert with a matrix
 //! of its own, and [`combine`] adds up what the experts of each token say.
+//!
+//! A graph has memory for all of it:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright_kernels::products::Activation;
+//! use tilewright_kernels::products::grouped::{self, MoeWorkspace};
+//! use tilewright_kernels::{Context, Tensor};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let device = Device::best()?;
+//! let cx = Context::new(&device);
+//! let zeros = |shape| Tensor::<f16, 3>::zeros(&device, shape);
+//! let (gate_up, down) = (zeros([4, 64, 32])?, zeros([4, 16, 64])?); // 4 experts
+//! let (x, logits) = (Tensor::zeros(&device, [8, 64])?, Tensor::<f16, 2>::zeros(&device, [8, 4])?);
+//!
+//! let mut routing = grouped::route(&cx, &logits, 2, true)?;
+//! let room = grouped::moe_workspace(&cx, x.shape(), 2, gate_up.shape())?;
+//! let (mut rows, mut places) = (Tensor::empty(&device, [room.rows])?, Tensor::empty(&device, [room.places])?);
+//! let mut y = Tensor::empty(&device, x.shape())?;
+//! let stream = device.new_stream()?;
+//! let graph = stream.capture(|stream| {
+//!     let cx = cx.clone().with_stream(stream);
+//!     grouped::route_into(&cx, &logits, 2, true, &mut routing.weights, &mut routing.experts)?;
+//!     let workspace = MoeWorkspace { rows: rows.view_mut(), places: places.view_mut() };
+//!     grouped::moe_into_with(&cx, &x, &routing, &gate_up, &down, Activation::Silu, &mut y, workspace)
+//! })?;
+//! graph.replay()?;
+//! assert_eq!(y.to_vec()?, [f16::ZERO; 8 * 64]);
+//! # Ok(())
+//! # }
+//! ```
 
 #[cfg(test)]
 mod code_tests;
