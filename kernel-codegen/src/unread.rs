@@ -1,22 +1,23 @@
-//! Sums of products that nobody reads, kept from an error of NVIDIA's assembler.
+//! Sums of products that nobody reads, kept from errors of NVIDIA's assembler.
 //!
 //! ```text
 //! mov.b32 %acc1_2, 0;                              CS2R R42, SRZ
 //! LOOP: wgmma.mma_async.. {.., %acc1_2, ..}, ..    IGMMA R40, ..                    writes R42 too
-//!       mov.b32 %r9, %acc1_2;
-//!       ..                                         nobody needs %r9
+//!       wgmma.wait_group.sync.aligned 0;
+//!       ..                                         nobody reads %acc1_2
 //!       mov.b32 %acc1_2, 0;                                                         there is no instruction for it
 //!       @%p bra LOOP;
 //! ```
 //!
 //! A sum that nobody reads is none that an asynchronous product writes, for ptxas 13.0 to 13.5 at least: the register is taken
 //! to hold what it held before, and filling it with that again is left out. The next product adds to the sum. Such sums come of
-//! masks: LLVM knows of some rows of a tile that they are multiplied by zero in every iteration.
+//! masks: LLVM knows of some rows of a tile that they are multiplied by zero in every iteration. Where nobody reads any of a
+//! product's sums, ptxas has other registers than it fills read in their place.
 //!
-//! So each is also read by an instruction that never runs, of which ptxas does not know that:
+//! So each such sum is also read by an instruction that never runs, of which ptxas does not know that:
 //!
 //! ```text
-//! @%never st.shared.v4.b32 [%processors], {%r9, ..};
+//! @%never st.shared.v4.b32 [%processors], {%acc1_2, ..};
 //! ```
 //!
 //! What is read is known behind LLVM alone, and so this is about PTX. Registers that are filled nowhere need no reader: the
@@ -25,38 +26,34 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
+const PRODUCT: &str = "wgmma.mma_async";
+const LAST_WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
+
 /// The PTX, in which all sums that may be filled again are read.
 pub(crate) fn read(ptx: String) -> String {
-    if !ptx.contains("wgmma.mma_async") {
+    if !ptx.contains(PRODUCT) {
         return ptx;
     }
     let filled: HashSet<&str> = ptx.lines().filter_map(|line| number_of(mov(line)?.0)).collect();
-    let mut uses: HashMap<&str, usize> = HashMap::new();
-    for line in ptx.lines() {
-        if let Some((to, _)) =
-            mov(line).filter(|(_, from)| number_of(from).is_some_and(|number| filled.contains(number)))
-        {
-            uses.insert(to, 0);
-        }
-    }
-    if uses.is_empty() {
+    if filled.is_empty() {
         return ptx;
     }
-    for word in ptx.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '%' | '_' | '$'))) {
-        if let Some(count) = uses.get_mut(word) {
-            *count += 1;
-        }
-    }
+    let lines: Vec<&str> = ptx.split_inclusive('\n').collect();
+    let unread = unread(&lines);
     let mut read = String::with_capacity(ptx.len());
-    let mut unread: Vec<&str> = Vec::new();
-    for line in ptx.split_inclusive('\n') {
-        match mov(line).filter(|(_, from)| number_of(from).is_some()) {
-            // The line itself is one of its uses.
-            Some((to, _)) if uses.get(to) == Some(&1) => unread.push(to),
-            Some(_) => {}
-            None => read_to_no_effect(&mut read, &std::mem::take(&mut unread)),
+    let mut waited_for: Vec<&str> = Vec::new();
+    for (line, unread) in lines.into_iter().zip(unread) {
+        let filled_again =
+            unread.into_iter().filter(|sum| number_of(sum).is_some_and(|number| filled.contains(number)));
+        for sum in filled_again {
+            if !waited_for.contains(&sum) {
+                waited_for.push(sum);
+            }
         }
         read.push_str(line);
+        if line.contains(LAST_WAIT) {
+            read_to_no_effect(&mut read, &std::mem::take(&mut waited_for));
+        }
     }
     read
 }
@@ -69,6 +66,199 @@ fn mov(line: &str) -> Option<(&str, &str)> {
 /// The number of a register of sums in its bank.
 fn number_of(register: &str) -> Option<&str> {
     Some(register.strip_prefix("%acc")?.split_once('_')?.1)
+}
+
+/// What a line does with registers of sums.
+#[derive(Default)]
+struct Effect {
+    reads: Vec<usize>,
+    writes: Vec<usize>,
+    is_product: bool,
+}
+
+/// For each line the sums that its product writes and nobody reads.
+fn unread<'p>(lines: &[&'p str]) -> Vec<Vec<&'p str>> {
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut names = Vec::new();
+    let used = used_registers(lines);
+    let effects: Vec<Effect> = lines
+        .iter()
+        .map(|line| {
+            let mut number = |name| {
+                *numbers.entry(name).or_insert_with(|| {
+                    names.push(name);
+                    names.len() - 1
+                })
+            };
+            effect(line, &used, &mut number)
+        })
+        .collect();
+    let blocks = Block::all(lines);
+    let mut at_start = vec![vec![false; names.len()]; blocks.len()];
+    let behind = |block: &Block, at_start: &[Vec<bool>]| {
+        let mut live = vec![false; names.len()];
+        for &next in &block.next {
+            live.iter_mut().zip(&at_start[next]).for_each(|(live, next)| *live |= next);
+        }
+        live
+    };
+    let mut changes = true;
+    while changes {
+        changes = false;
+        for (index, block) in blocks.iter().enumerate().rev() {
+            let mut live = behind(block, &at_start);
+            effects[block.lines.clone()].iter().rev().for_each(|effect| before(effect, &mut live));
+            changes |= live != at_start[index];
+            at_start[index] = live;
+        }
+    }
+    let mut unread = vec![Vec::new(); lines.len()];
+    for block in &blocks {
+        let mut live = behind(block, &at_start);
+        for at in block.lines.clone().rev() {
+            if effects[at].is_product {
+                unread[at] = effects[at].writes.iter().filter(|&&sum| !live[sum]).map(|&sum| names[sum]).collect();
+            }
+            before(&effects[at], &mut live);
+        }
+    }
+    unread
+}
+
+/// Which sums are read ahead of a line, of those that are read behind it.
+fn before(effect: &Effect, live: &mut [bool]) {
+    effect.writes.iter().for_each(|&sum| live[sum] = false);
+    effect.reads.iter().for_each(|&sum| live[sum] = true);
+}
+
+/// What sums are copied to and somebody uses: all that stands in a line beside the one that copies.
+fn used_registers<'p>(lines: &[&'p str]) -> HashSet<&'p str> {
+    let mut uses: HashMap<&str, usize> = HashMap::new();
+    for line in lines {
+        if let Some((to, _)) = mov(line).filter(|(_, from)| number_of(from).is_some()) {
+            uses.insert(to, 0);
+        }
+    }
+    if !uses.is_empty() {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '_' | '$');
+        for word in lines.iter().flat_map(|line| line.split(|c| !is_part(c))) {
+            if let Some(count) = uses.get_mut(word) {
+                *count += 1;
+            }
+        }
+    }
+    uses.into_iter().filter(|(_, count)| *count > 1).map(|(register, _)| register).collect()
+}
+
+fn effect<'p>(line: &'p str, used: &HashSet<&str>, number: &mut impl FnMut(&'p str) -> usize) -> Effect {
+    let mut effect = Effect::default();
+    if let Some((to, from)) = mov(line) {
+        if number_of(to).is_some() {
+            effect.writes.push(number(to));
+        }
+        if number_of(from).is_some() && (used.contains(to) || number_of(to).is_some()) {
+            effect.reads.push(number(from));
+        }
+        return effect;
+    }
+    let Some((_, operands)) = line.split_once(PRODUCT) else { return effect };
+    let Some((sums, rest)) = operands.split_once('{').and_then(|(_, behind)| behind.split_once('}')) else {
+        return effect;
+    };
+    effect.is_product = true;
+    effect.writes = sums.split(", ").filter(|sum| number_of(sum).is_some()).map(&mut *number).collect();
+    // Behind the sums: both factors, the first of which may be a list, and whether the product adds.
+    let rest = rest.trim_start_matches(", ");
+    let behind_left = match rest.strip_prefix('{') {
+        Some(list) => list.split_once("}, ").map(|(_, behind)| behind),
+        None => rest.split_once(", ").map(|(_, behind)| behind),
+    };
+    let adds = behind_left.and_then(|behind| behind.split([',', ';']).nth(1)).map(str::trim);
+    if adds != Some("0") {
+        effect.reads = effect.writes.clone();
+    }
+    effect
+}
+
+/// Lines that run one after the other, and the blocks that may follow.
+struct Block {
+    lines: std::ops::Range<usize>,
+    next: Vec<usize>,
+}
+
+impl Block {
+    fn all(lines: &[&str]) -> Vec<Block> {
+        let mut starts = vec![0];
+        let mut labels: HashMap<&str, usize> = HashMap::new();
+        for (at, line) in lines.iter().enumerate() {
+            let (label, ends) = (label(line), Jump::of(line).is_some());
+            let start = if label.is_some() { at } else { at + 1 };
+            if (label.is_some() || ends) && starts.last() != Some(&start) {
+                starts.push(start);
+            }
+            if let Some(label) = label {
+                labels.insert(label, starts.len() - 1);
+            }
+        }
+        let ends = starts.iter().skip(1).copied().chain([lines.len()]);
+        let ranges: Vec<std::ops::Range<usize>> = starts.iter().zip(ends).map(|(&start, end)| start..end).collect();
+        let count = ranges.len();
+        let next = |index: usize, range: &std::ops::Range<usize>| {
+            let jump = range.clone().last().and_then(|last| Jump::of(lines[last]));
+            let mut next = Vec::new();
+            if jump.as_ref().is_none_or(|jump| jump.goes_on) && index + 1 < count {
+                next.push(index + 1);
+            }
+            match jump.map(|jump| jump.to) {
+                Some(To::Label(label)) => next.extend(labels.get(label)),
+                Some(To::Anywhere) => next.extend(0..count),
+                Some(To::Nowhere) | None => {}
+            }
+            next
+        };
+        ranges
+            .iter()
+            .enumerate()
+            .map(|(index, range)| Block { lines: range.clone(), next: next(index, range) })
+            .collect()
+    }
+}
+
+/// LLVM's label on a line. Those of inline assembly stay inside it.
+fn label(line: &str) -> Option<&str> {
+    line.trim().strip_suffix(':').filter(|label| label.starts_with("$L"))
+}
+
+/// How a line ends a block.
+struct Jump<'p> {
+    to: To<'p>,
+    /// Whether the next line may follow.
+    goes_on: bool,
+}
+
+enum To<'p> {
+    Label(&'p str),
+    /// One of several.
+    Anywhere,
+    Nowhere,
+}
+
+impl<'p> Jump<'p> {
+    fn of(line: &'p str) -> Option<Jump<'p>> {
+        let line = line.trim().strip_suffix(';')?;
+        let (goes_on, line) = match line.strip_prefix('@') {
+            Some(predicated) => (true, predicated.split_once(char::is_whitespace)?.1.trim()),
+            None => (false, line),
+        };
+        let mut words = line.split_whitespace();
+        let to = match words.next()? {
+            "ret" | "exit" | "trap" => To::Nowhere,
+            "bra" | "bra.uni" => To::Label(words.next().filter(|label| label.starts_with("$L"))?),
+            branch if branch.starts_with("brx") => To::Anywhere,
+            _ => return None,
+        };
+        Some(Jump { to, goes_on })
+    }
 }
 
 /// Stores registers under a condition that never holds, of which ptxas does not know that: every GPU has multiprocessors.
@@ -95,45 +285,73 @@ fn read_to_no_effect(ptx: &mut String, registers: &[&str]) {
 mod tests {
     use super::read;
 
-    /// A kernel with a product, whose bank is filled or not, and what is done with the sums.
-    fn kernel(filled: bool, used: &str) -> String {
-        let mut lines = vec![".visible .entry k()".to_string(), "{".to_string()];
-        if filled {
-            lines.extend((0..8).map(|number| format!("\tmov.b32 %acc1_{number}, 0;")));
-        }
-        lines.push("\twgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%acc0_0}, %rd1, %rd2, 1;".to_string());
-        lines.extend((0..8).map(|number| format!("\tmov.b32 %r1{number}, %acc0_{number};")));
-        lines.push("\t// end inline asm".to_string());
-        lines.extend([used.to_string(), "\tret;".to_string(), "}".to_string()]);
-        lines.join("\n") + "\n"
+    const HEAD: &str = ".visible .entry k()\n{\n";
+    const FILL: &str = "\tmov.b32 %acc0_0, 0;\n\tmov.b32 %acc0_1, 0;\n\tmov.b32 %acc0_2, %r9;\n";
+    const ADD: &str = "\twgmma.mma_async.sync.aligned.k {%acc0_0, %acc0_1, %acc0_2}, {%r1, %r2}, %rd2, 1, 1, 1, 1;\n\
+                       \twgmma.wait_group.sync.aligned 0;\n";
+    const READ: &str = "\tmov.b32 %r10, %acc0_0;\n\tmov.b32 %r11, %acc0_1;\n\tmov.b32 %r12, %acc0_2;\n";
+    const STORE: &str = "\tst.global.b32 [%rd3], %r10;\n\tst.global.v2.b32 [%rd4], {%r11, %r12};\n";
+    const END: &str = "\tret;\n}\n";
+
+    /// Which sums of a kernel get a reader; nothing else changes.
+    fn readers(parts: &[&str]) -> String {
+        let ptx = [&[HEAD], parts, &[END]].concat().concat();
+        let text = read(ptx.clone());
+        let is_new = |line: &&str| line.contains("%never") || *line == "\t}\n";
+        assert_eq!(text.split_inclusive('\n').filter(|line| !is_new(line)).collect::<String>(), ptx);
+        let stores = text.lines().filter_map(|line| line.trim().strip_prefix("@%never st.shared"));
+        stores
+            .map(|store| store.split_once("], ").expect("a value").1.trim_end_matches(';'))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
-    fn sums_that_nobody_reads_are_read() {
-        let all = "\tst.global.v4.b32 [%rd3], {%r10, %r11, %r12, %r13};\n\tst.global.v4.b32 [%rd4], {%r14, %r15, %r16, %r17};";
-        assert_eq!(read(kernel(true, all)), kernel(true, all), "all are read");
-        let some = "\tst.global.b32 [%rd3], %r10;";
-        assert_eq!(read(kernel(false, some)), kernel(false, some), "none is filled");
-        let text = read(kernel(true, some));
-        let reader = "\t@%never st.shared.v4.b32 [%processors], {%r11, %r12, %r13, %r14};\n\
-                      \t@%never st.shared.v2.b32 [%processors], {%r15, %r16};\n\
-                      \t@%never st.shared.b32 [%processors], %r17;\n\t}\n\t// end inline asm\n";
-        assert!(text.contains(reader), "{text}");
-        let without: String =
-            text.split_inclusive('\n').filter(|line| !line.contains("never") && *line != "\t}\n").collect();
-        assert_eq!(without, kernel(true, some), "nothing else changes");
+    fn sums_that_are_read_need_no_reader() {
+        assert_eq!(readers(&[FILL, ADD, READ, STORE]), "");
+        assert_eq!(readers(&[FILL, ADD, ADD, READ, STORE]), "", "the second product reads those of the first");
     }
 
     #[test]
-    fn names_are_not_taken_for_others() {
-        // `%r1` is not read where `%r10` is.
-        let text = kernel(true, "\tst.global.b32 [%rd3], %r100;").replace("%r10,", "%r1,");
-        assert!(read(text).contains("{%r1, %r11, %r12, %r13}"));
+    fn sums_that_nobody_uses_are_read() {
+        let some = "\tst.global.b32 [%rd3], %r10;\n";
+        assert_eq!(readers(&[FILL, ADD, READ, some]), "{%acc0_1, %acc0_2}");
+        // `%r1` is not `%r10`.
+        assert_eq!(readers(&[FILL, ADD, READ, "\tst.global.b32 [%rd3], %r100;\n"]), "{%acc0_0, %acc0_1} %acc0_2");
+        assert_eq!(readers(&[ADD, READ, some]), "", "they are filled nowhere");
+        assert_eq!(readers(&[FILL, ADD]), "{%acc0_0, %acc0_1} %acc0_2");
+    }
+
+    #[test]
+    fn sums_that_are_filled_before_they_are_read_are_read() {
+        assert_eq!(readers(&[FILL, ADD, FILL, READ, STORE]), "{%acc0_0, %acc0_1} %acc0_2");
+        let overwrites = ADD.replace("%rd2, 1", "%rd2, 0");
+        assert_eq!(readers(&[FILL, ADD, &overwrites, READ, STORE]), "{%acc0_0, %acc0_1} %acc0_2");
+        let perhaps = ADD.replace("%rd2, 1", "%rd2, %p1");
+        assert_eq!(readers(&[FILL, ADD, &perhaps, READ, STORE]), "", "it may add to them");
+        let described = ADD.replace("{%r1, %r2}", "%rd1");
+        assert_eq!(readers(&[FILL, &described, &described, READ, STORE]), "");
+    }
+
+    #[test]
+    fn one_of_several_ways_may_read_them() {
+        let (to_end, end) = ("\t@%p1 bra \t$L__BB0_2;\n", "$L__BB0_2:\n");
+        assert_eq!(readers(&[FILL, ADD, to_end, FILL, end, READ, STORE]), "", "where nothing fills them");
+        let (start, back) = ("$L__BB0_1:\n", "\t@%p1 bra \t$L__BB0_1;\n");
+        assert_eq!(readers(&[FILL, start, ADD, back, READ, STORE]), "", "in the next iteration");
+        let around = "\tbra.uni \t$L__BB0_1;\n";
+        assert_eq!(readers(&[start, FILL, ADD, around]), "{%acc0_0, %acc0_1} %acc0_2");
+        assert_eq!(readers(&[start, ADD, FILL, back, READ, STORE]), "{%acc0_0, %acc0_1} %acc0_2");
+        let inside = "again:\n\t@!over bra.uni again;\n";
+        assert_eq!(readers(&[FILL, ADD, inside, READ, STORE]), "", "a loop inside of assembly");
+        let out = "\t@%p1 ret;\n";
+        assert_eq!(readers(&[FILL, ADD, out, READ, STORE]), "");
+        let table = "\tbrx.idx \t%r5, $L_brx_0;\n";
+        assert_eq!(readers(&[start, READ, STORE, end, FILL, ADD, table]), "", "wherever that goes");
     }
 
     #[test]
     fn kernels_without_such_products_stay() {
-        let text = "\tmov.b32 %acc0_0, 0;\n\tmov.b32 %r1, %acc0_0;\n".to_string();
-        assert_eq!(read(text.clone()), text);
+        assert_eq!(readers(&[FILL, READ]), "");
     }
 }
