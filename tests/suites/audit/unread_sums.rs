@@ -6,28 +6,30 @@ use tilewright::launch::CompiledKernel;
 use tilewright::prelude::*;
 use tilewright_tests::devices::check;
 
-const STEPS: i32 = 4;
+const STEPS: usize = 4;
 /// Rows of all steps' factors.
-const ROWS: [usize; 2] = [STEPS as usize * 64, STEPS as usize * 32];
+const ROWS: [usize; 2] = [STEPS * 64, STEPS * 32];
 
-/// Sums of products, of which each step takes those away whose row is larger than its number. `STEPS` is no argument, so that
-/// compilers know which those are.
+/// Sums of products, of which each step takes those away whose row is larger than its number. Compilers know
+/// which those are.
 macro_rules! cut {
-    ($name:ident, $factor:ident, $sum:ident) => {
+    ($name:ident, $factor:ident, $sum:ident, |$acc:ident, $keep:ident| $kept:expr) => {
         #[kernel(num_warps = 4)]
         fn $name(a: TensorDesc<$factor, { [64, 32] }>, b: TensorDesc<$factor, { [32, 32] }>, out: PtrMut<$sum>) {
             let row = arange(0, 64);
-            let mut acc = zeros::<$sum>([64, 32]);
-            for step in 0..STEPS {
-                acc = select((row <= step)[(.., None)], acc, 0 as $sum);
-                acc = dot(a.load([step * 64, 0]), b.load([step * 32, 0]).trans(), acc = acc);
+            let mut $acc = zeros::<$sum>([64, 32]);
+            #[unroll(2)]
+            for step in 0..STEPS as i32 {
+                let $keep = (row <= step)[(.., None)];
+                $acc = $kept;
+                $acc = dot(a.load([step * 64, 0]), b.load([step * 32, 0]).trans(), acc = $acc);
             }
-            store(out + row[(.., None)] * 32 + arange(0, 32), acc);
+            store(out + row[(.., None)] * 32 + arange(0, 32), $acc);
         }
     };
 }
-cut!(cut_integers, i8, i32);
-cut!(cut_floats, f16, f32);
+cut!(cut_integers, i8, i32, |acc, keep| acc * keep as i32);
+cut!(cut_floats, f16, f32, |acc, keep| select(keep, acc, 0.0));
 
 /// What is left: of the products of the last steps, as many as a row keeps.
 fn want(a: &[i32], b: &[i32]) -> Vec<i32> {
@@ -35,8 +37,7 @@ fn want(a: &[i32], b: &[i32]) -> Vec<i32> {
         (0..32).map(|k| a[(step * 64 + row) * 32 + k] * b[(step * 32 + column) * 32 + k]).sum()
     };
     let sums = |i: usize| (i / 32, i % 32);
-    let steps = STEPS as usize;
-    let kept = |row: usize| row.clamp(1, steps) - 1..steps;
+    let kept = |row: usize| row.clamp(1, STEPS) - 1..STEPS;
     (0..64 * 32).map(sums).map(|(row, column)| kept(row).map(|step| product(step, row, column)).sum()).collect()
 }
 
