@@ -84,3 +84,19 @@ pub(super) fn hide_later<A: Float, const M: usize, const N: usize>(
 ) -> Tile<A, { [M, N] }> {
     select(key < to[(.., None)], scores, A::NEG_INFINITY)
 }
+
+/// Where the numbers of the queries of packed sequences begin that begin at `start` among the queries: behind those of the
+/// sequences before, with gaps of up to three, so that copies in hardware can begin there.
+#[device]
+pub(super) fn places_of_sequences<const N: usize>(
+    start: Tile<i32, { [N] }>,
+    sequence: Tile<i32, { [N] }>,
+) -> Tile<i32, { [N] }> {
+    (start + 3 * sequence) / 4 * 4
+}
+
+/// As [`places_of_sequences`], of one.
+#[device]
+pub(super) fn place_of_sequence(start: i32, sequence: i32) -> i32 {
+    (start + 3 * sequence) / 4 * 4
+}

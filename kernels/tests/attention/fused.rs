@@ -1,10 +1,10 @@
 //! Gradients by one kernel, which adds up those of queries in memory.
 
-use super::backward::{Given, check, check_packed};
+use super::backward::{Given, check, check_many_packed, check_packed};
 use super::reference::{Case, PLAIN};
 use crate::common::{Real, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::attention::{self, BackwardConfig};
+use tilewright_kernels::attention::{self, Attention, BackwardConfig};
 use tilewright_kernels::{Context, Table, Tensor};
 
 const BLOCKS: BackwardConfig = BackwardConfig {
@@ -66,6 +66,11 @@ fn fused_gradients_of_packed_sequences() {
         let check = |first| check_packed::<f16>(&saying::<f16>(cx, PLAIN.d, [60 - first, 35], BLOCKS), first);
         [20, 21].into_iter().try_for_each(check)
     });
+}
+
+#[test]
+fn fused_gradients_of_many_packed_sequences() {
+    on_every_device(|cx| check_many_packed::<f16>(&cx.clone().with_config(BLOCKS), &Attention::default().causal()));
 }
 
 /// The blocks that a GPU takes of each size of heads.

@@ -1,10 +1,12 @@
 //! The kernels of the backward pass.
 
-use crate::attention::device::{LOG2_E, hide, hide_later};
+use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence, places_of_sequences};
 use tilewright::prelude::*;
 
 /// What the backward pass needs of each query beside its scores: the sum of `out * dout`, and the logarithm of its sum to
 /// the base 2, which is infinite for queries that see nothing, so that their weights are 0.
+///
+/// What is written lies in rows of `length`, those of packed sequences at [`places_of_sequences`].
 ///
 /// The grid is `[blocks of queries, heads, batches]`; packed sequences are one batch here.
 #[kernel]
@@ -13,10 +15,13 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     dout: Ptr<T>,
     lse: Ptr<f32>,
     dlse: Option<Ptr<f32>>,
+    starts: Option<Ptr<i32>>,
     deltas: PtrMut<f32>,
     logs: PtrMut<f32>,
     sums: Option<PtrMut<f32>>,
     queries: i32,
+    sequences: i32,
+    length: i32,
     columns: i32,
     width: i32,
     out_batch: i64,
@@ -31,7 +36,7 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     dlse_head: i64,
 ) {
     let (head, batch) = (program_id(1) as i64, program_id(2) as i64);
-    let at = (batch * num_programs(1) as i64 + head) * queries as i64;
+    let at = (batch * num_programs(1) as i64 + head) * length as i64;
     if let Some(sums) = sums {
         // A tile of its own shape, and so its own layout: `out` and `dout` are read 16 bytes at once, not 4 elements as f32 is.
         let place = arange(0, BM * D);
@@ -52,8 +57,21 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     }
     let log = load(lse + (batch * lse_batch + head * lse_head) + row, mask = mask);
     let log = select(log == f32::NEG_INFINITY, f32::INFINITY, log * (LOG2_E as f64 as f32));
-    store(deltas + at + row, delta, mask = mask);
-    store(logs + at + row, log, mask = mask);
+    let (mut place, mut inside) = (row, mask);
+    if let Some(starts) = starts {
+        // The sequence of a token is the last that begins no later.
+        let mut begun = zeros::<i32>([BM]);
+        for first in (0..sequences + 1).step_by(32) {
+            let sequence = first + arange(0, 32);
+            let start = load(starts + sequence, mask = sequence <= sequences, other = i32::MAX);
+            begun += sum((start <= row[(.., None)]) as i32, axis = 1);
+        }
+        inside = mask & (begun > 0) & (begun <= sequences);
+        let start = load(starts + (begun - 1), mask = inside);
+        place = places_of_sequences(start, begun - 1) + row - start;
+    }
+    store(deltas + at + place, delta, mask = inside);
+    store(logs + at + place, log, mask = inside);
 }
 
 /// Gradients of a block of keys and values: a program takes the queries that see it, of all heads of its group.
@@ -111,7 +129,7 @@ pub(in crate::attention) fn attention_keys_backward<
     } else {
         (0, keys)
     };
-    let page = if q_starts.is_some() { 0 } else { batch };
+    let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let key = first + arange(0, BN);
     // Queries that see a key of the block, and those that see all of it.
     let place = first + queries - keys;
@@ -135,8 +153,8 @@ pub(in crate::attention) fn attention_keys_backward<
         for start in (begin..end).step_by(BM) {
             let row = start + arange(0, BM);
             let inside = row < queries;
-            let log = reshape(logs.load([page, head, q_start + start]), [BM]) as T::Acc;
-            let delta = reshape(deltas.load([page, head, q_start + start]), [BM]) as T::Acc;
+            let log = reshape(logs.load([page, head, vectors + start]), [BM]) as T::Acc;
+            let delta = reshape(deltas.load([page, head, vectors + start]), [BM]) as T::Acc;
             let query = reshape(q.load([page, head, q_start + start, 0]), [BM, D]);
             let mut scores = dot(block, query.trans(), out = T::Acc, precision = tf32x3);
             let mut factor = scale * (LOG2_E as f64 as T::Acc);
@@ -234,7 +252,7 @@ pub(in crate::attention) fn attention_queries_backward<
     } else {
         (0, keys)
     };
-    let page = if q_starts.is_some() { 0 } else { batch };
+    let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let row = first + arange(0, BM);
     let place = first + keys - queries;
     let at = place + arange(0, BM);
@@ -248,8 +266,8 @@ pub(in crate::attention) fn attention_queries_backward<
     let query = reshape(q.load([page, head, q_start + first, 0]), [BM, D]);
     let gradient = reshape(dout.load([page, head, q_start + first, 0]), [BM, DV]);
     let inside = row < queries;
-    let log = reshape(logs.load([page, head, q_start + first]), [BM]) as T::Acc;
-    let delta = reshape(deltas.load([page, head, q_start + first]), [BM]) as T::Acc;
+    let log = reshape(logs.load([page, head, vectors + first]), [BM]) as T::Acc;
+    let delta = reshape(deltas.load([page, head, vectors + first]), [BM]) as T::Acc;
     let mut dq_sum = zeros::<T::Acc>([BM, D]);
     #[warp_specialize]
     for start in (begin..end).step_by(BN) {

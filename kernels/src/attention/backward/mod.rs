@@ -42,22 +42,11 @@ config! {
 
 impl BackwardConfig {
     /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no window
-    /// over packed sequences, `packed` that sequences are packed, `any_order` that gradients of queries may be added up in any
-    /// order.
-    pub(super) fn rule(
-        capability: Option<(u32, u32)>,
-        bits: usize,
-        d: usize,
-        [plain, packed, any_order]: [bool; 3],
-    ) -> Self {
+    /// over packed sequences, `any_order` that gradients of queries may be added up in any order.
+    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, [plain, any_order]: [bool; 2]) -> Self {
         if bits == 16 && capability >= Some((9, 0)) && d <= 128 && plain && any_order {
-            // Two programs share a multiprocessor where heads are small. Vectors of packed sequences begin where copies in
-            // hardware cannot: threads load them, which takes the registers of larger blocks.
-            let (block_k, num_warps) = match (d, packed) {
-                (..=64, _) => (64, 4),
-                (_, true) => (64, 8),
-                (_, false) => (128, 8),
-            };
+            // Two programs share a multiprocessor where heads are small.
+            let (block_k, num_warps) = if d <= 64 { (64, 4) } else { (128, 8) };
             return BackwardConfig {
                 keys_block_q: 64,
                 keys_block_k: block_k,
@@ -173,8 +162,8 @@ pub fn backward_into<'b, T: Float>(
 pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options: &Attention) -> Result<[usize; 4]> {
     let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
     let plain = is_plain(saved, options, false);
-    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], [plain, false, !options.deterministic])?;
-    Ok(problem.workspace(fused::is_chosen::<T>(&config, options)))
+    let config = choose::<T>(cx, &problem, [problem.queries, problem.keys], [plain, !options.deterministic])?;
+    Ok(problem.workspace(fused::is_chosen::<T>(&config, options), problem.queries))
 }
 
 /// What both kernels of the gradients are given.
@@ -204,11 +193,14 @@ fn launch<T: Float>(
     check::shape("out", saved.out.shape(), [batch, heads, queries, d_values])?;
     check::shape("dout", saved.dout.shape(), [batch, heads, queries, d_values])?;
     check::shape("lse", saved.lse.shape(), [batch, heads, queries])?;
+    let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
+    let (sequences, longest) = problem.sequences(&starts)?;
+    let length = if starts.is_some() { packed::length(queries, sequences) } else { queries };
     let room = workspace.shape()[0];
-    if room != problem.workspace(true)[0] {
-        check::shape("workspace", workspace.shape(), problem.workspace(false))?;
+    if room != problem.workspace(true, length)[0] {
+        check::shape("workspace", workspace.shape(), problem.workspace(false, length))?;
     }
-    check::shape("workspace", workspace.shape(), [room, batch, heads, queries])?;
+    check::shape("workspace", workspace.shape(), [room, batch, heads, length])?;
     for (name, given, wanted) in [("dq", &dq, &saved.q), ("dk", &dk, &saved.k), ("dv", &dv, &saved.v)] {
         check::shape(name, given.shape(), wanted.shape())?;
         contiguous_last(name, &given.as_view())?;
@@ -224,11 +216,9 @@ fn launch<T: Float>(
     }
     let saved = Saved { bias: saved.bias.map(|bias| problem.bias(bias)).transpose()?, ..saved };
     let places = Places::of(options, d)?;
-    let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
-    let (sequences, longest) = problem.sequences(&starts)?;
     let keys = longest_keys.min(problem.keys);
     let plain = is_plain(&saved, options, starts.is_some());
-    let traits = [plain, starts.is_some(), !options.deterministic && room > 2];
+    let traits = [plain, !options.deterministic && room > 2];
     let config = choose::<T>(cx, &problem, [longest, keys], traits)?;
     if starts.is_some() {
         // For tokens that no sequence has. These tensors have no gaps.
@@ -241,8 +231,14 @@ fn launch<T: Float>(
     }
     let fused = fused::is_chosen::<T>(&config, options) && room > 2;
     let Room { mut logs, mut deltas, mut sums } = Room::of(workspace, &problem)?;
+    if starts.is_some() {
+        // What lies between sequences counts with weight 0, so it must be finite.
+        for vectors in [&mut logs, &mut deltas] {
+            write_zeros(cx, vectors.elements_mut())?;
+        }
+    }
     let cleared = if fused { sums.as_mut().map(TensorViewMut::reborrow) } else { None };
-    prepare(cx, &problem, &saved, [logs.reborrow(), deltas.reborrow()], cleared)?;
+    prepare(cx, &problem, &saved, starts.as_ref(), [logs.reborrow(), deltas.reborrow()], cleared)?;
     let soft_cap = options.soft_cap;
     let launch = Launch { problem, places, soft_cap, config, saved, starts, sequences, queries: longest, keys };
     if let Some(sums) = sums.filter(|_| fused) {
@@ -258,7 +254,7 @@ fn is_plain<T: DType>(saved: &Saved<'_, T>, options: &Attention, packed: bool) -
 }
 
 /// The configuration for sequences of at most so many queries and keys, with what [`BackwardConfig::rule`] asks for.
-fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], traits: [bool; 3]) -> Result<BackwardConfig> {
+fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], traits: [bool; 2]) -> Result<BackwardConfig> {
     cx.config(T::ELEMENT, &[problem.d, longest[0], longest[1]], || {
         let capability = cx.device().compute_capability();
         BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(problem.d.max(problem.dv)), traits)
@@ -266,10 +262,10 @@ fn choose<T: DType>(cx: &Context, problem: &Problem, longest: [usize; 2], traits
 }
 
 impl Problem {
-    /// The shape of the workspace of two kernels or one.
-    fn workspace(&self, fused: bool) -> [usize; 4] {
+    /// The shape of the workspace of two kernels or one, with rows of this length for the queries of a head.
+    fn workspace(&self, fused: bool, length: usize) -> [usize; 4] {
         let sums = if fused { fused::width(self) } else { 0 };
-        [2 + sums, self.batch, self.heads, self.queries]
+        [2 + sums, self.batch, self.heads, length]
     }
 }
 
@@ -283,11 +279,11 @@ struct Room<'a> {
 
 impl<'a> Room<'a> {
     fn of(workspace: TensorViewMut<'a, f32, 4>, problem: &Problem) -> Result<Self> {
-        let [rows, batch, heads, queries] = workspace.shape();
-        let (shape, each) = ([batch, heads, queries], batch * heads * queries);
+        let [rows, batch, heads, length] = workspace.shape();
+        let (shape, each) = ([batch, heads, length], batch * heads * length);
         let (sums, rest) = workspace.elements().split_at_mut((rows - 2) * each)?;
         let (logs, deltas) = rest.split_at_mut(each)?;
-        let wide = [batch, heads, queries, fused::width(problem)];
+        let wide = [batch, heads, length, fused::width(problem)];
         let sums = if rows > 2 { Some(TensorViewMut::new(sums, wide)?) } else { None };
         Ok(Room { logs: TensorViewMut::new(logs, shape)?, deltas: TensorViewMut::new(deltas, shape)?, sums })
     }
@@ -297,6 +293,7 @@ fn prepare<T: Float>(
     cx: &Context,
     problem: &Problem,
     saved: &Saved<'_, T>,
+    starts: Option<&Starts<'_>>,
     [logs, deltas]: [TensorViewMut<'_, f32, 3>; 2],
     sums: Option<TensorViewMut<'_, f32, 4>>,
 ) -> Result<()> {
@@ -306,7 +303,7 @@ fn prepare<T: Float>(
     }
     let (out, dout) = (problem.last_contiguous("out", &saved.out)?, problem.last_contiguous("dout", &saved.dout)?);
     let (lse, dlse) = (saved.lse.strides(), saved.dlse.map_or([0; 3], |dlse| dlse.strides()));
-    let (columns, width) = (tile_dim(dv), fused::width(problem));
+    let (columns, width, length) = (tile_dim(dv), fused::width(problem), logs.shape()[2]);
     // 32 elements a thread.
     let rows = 4096 / columns.max(tile_dim(width));
     AttentionDeltasConsts { BM: rows, D: tile_dim(width), DV: columns }
@@ -315,10 +312,13 @@ fn prepare<T: Float>(
             saved.dout.elements(),
             saved.lse.elements(),
             MaybeView::from(saved.dlse.map(|dlse| dlse.elements())),
+            MaybeView::from(starts.map(|starts| starts.q.elements())),
             deltas.elements(),
             logs.elements(),
             MaybeViewMut::from(sums.map(TensorViewMut::elements)),
             check::size("q", queries)?,
+            check::size("q_starts", starts.map_or(0, |starts| starts.q.shape()[0] - 1))?,
+            check::size("workspace", length)?,
             check::size("v", dv)?,
             check::size("q", width)?,
             out[0],

@@ -43,6 +43,12 @@ struct Packed<'a, T: DType> {
     room: [usize; 4],
 }
 
+/// How many numbers there may be of the queries of a head, with the gaps between sequences: see `places_of_sequences`.
+pub(super) fn length(tokens: usize, sequences: usize) -> usize {
+    let all = tokens.saturating_add(sequences.saturating_mul(3));
+    all.checked_next_multiple_of(4).unwrap_or(usize::MAX)
+}
+
 impl<'a, T: Float> Packed<'a, T> {
     fn of(cx: &Context, saved: &SavedPacked<'a, T>, options: &Attention) -> Result<Self> {
         let (q, k, v) = (one_batch(&saved.q)?, one_batch(&saved.k)?, one_batch(&saved.v)?);
@@ -53,10 +59,11 @@ impl<'a, T: Float> Packed<'a, T> {
         let lse = saved.lse.reshape([1, heads, tokens])?;
         let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
         let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
-        let longest = [saved.longest.min(tokens), saved.longest_keys.min(problem.keys)];
-        let traits = [is_plain(&dense, options, true), true, !options.deterministic];
+        let (sequences, longest) = problem.sequences(&Some(starts))?;
+        let longest = [longest, saved.longest_keys.min(problem.keys)];
+        let traits = [is_plain(&dense, options, true), !options.deterministic];
         let config = choose::<T>(cx, &problem, longest, traits)?;
-        let room = problem.workspace(fused::is_chosen::<T>(&config, options));
+        let room = problem.workspace(fused::is_chosen::<T>(&config, options), length(tokens, sequences));
         Ok(Packed { saved: dense, starts, longest_keys: saved.longest_keys, room })
     }
 
@@ -135,7 +142,8 @@ pub fn backward_packed_into_with<'b, T: Float>(
 }
 
 /// How many elements [`backward_packed_into_with`] needs as its workspace, with the same context and options: two for each query of
-/// each head, and where one kernel computes all gradients `d` more, rounded up to a multiple of 4.
+/// each head and for three more of each sequence, and where one kernel computes all gradients `d` more, rounded up to a multiple
+/// of 4.
 ///
 /// # Errors
 ///

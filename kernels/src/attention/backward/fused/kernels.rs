@@ -1,6 +1,6 @@
 //! The kernels of the backward pass in one go.
 
-use crate::attention::device::{LOG2_E, hide, hide_later};
+use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence};
 use tilewright::prelude::*;
 
 /// All gradients that a block of keys and values has part in: its own, which a program sums over the queries that see it, of
@@ -65,7 +65,7 @@ pub(in crate::attention) fn attention_fused_backward<
     } else {
         (0, keys)
     };
-    let page = if q_starts.is_some() { 0 } else { batch };
+    let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let key = first + arange(0, BN);
     // Queries that see a key of the block, and those that see all of it.
     let place = first + queries - keys;
@@ -118,10 +118,10 @@ pub(in crate::attention) fn attention_fused_backward<
                 };
                 scores = seen.trans();
             }
-            let log = reshape(logs.load([page, head, q_start + start]), [BM]) as T::Acc;
+            let log = reshape(logs.load([page, head, vectors + start]), [BM]) as T::Acc;
             let weights = exp2(scores * factor - log);
             dv_sum = dot(weights as T, gradient, acc = dv_sum, precision = tf32x3);
-            let delta = reshape(deltas.load([page, head, q_start + start]), [BM]) as T::Acc;
+            let delta = reshape(deltas.load([page, head, vectors + start]), [BM]) as T::Acc;
             let mut dscores = weights * (dweights - delta);
             if soft_cap.is_some() {
                 dscores *= slope;
@@ -141,7 +141,7 @@ pub(in crate::attention) fn attention_fused_backward<
     store(dk + rows * dk_row + key_column, (dk_sum * scale) as T, mask = inside & (key_column < key_columns));
 }
 
-/// Gradients of queries of sums without gaps, in rows of `width`.
+/// Gradients of queries of sums in rows of `width`, of which those of a head begin `length` rows apart.
 ///
 /// The grid is `[blocks of queries, heads, batches]`; packed sequences are one batch here.
 #[kernel]
@@ -149,6 +149,7 @@ pub(in crate::attention) fn attention_queries_scale<T: Float, const BM: usize, c
     sums: Ptr<f32>,
     dq: PtrMut<T>,
     queries: i32,
+    length: i32,
     columns: i32,
     width: i32,
     scale: f64,
@@ -160,7 +161,7 @@ pub(in crate::attention) fn attention_queries_scale<T: Float, const BM: usize, c
     let row = program_id(0) * BM + arange(0, BM);
     let column = arange(0, D);
     let mask = (row < queries)[(.., None)] & (column < columns);
-    let at = (batch * num_programs(1) as i64 + head) * queries as i64;
+    let at = (batch * num_programs(1) as i64 + head) * length as i64;
     let sum = load(sums + (at + row as i64)[(.., None)] * width as i64 + column, mask = mask);
     let dq = dq + (batch * dq_batch + head * dq_head);
     store(dq + row[(.., None)] as i64 * dq_row + column, (sum * scale as f32) as T, mask = mask);

@@ -110,6 +110,7 @@ impl<T: Float> Launch<'_, T> {
                 sums.elements(),
                 dq.elements(),
                 check::size("q", queries)?,
+                check::size("workspace", sums.shape()[2])?,
                 check::size("q", d)?,
                 check::size("q", width(&self.problem))?,
                 self.places.scale,
