@@ -5,7 +5,7 @@ mod support;
 
 use kernel_codegen::report::{ConversionKind, Narrow};
 use kernel_core::interp::HostBuffer;
-use kernel_core::layout::{SwizzleWidth, nvmma_shared, wgmma_accumulator};
+use kernel_core::layout::{SwizzleWidth, nvmma_shared, shared_access, wgmma_accumulator};
 use support::differential::{emulate_placed, ints};
 use support::written::{check, compiled, placed};
 use support::{count, layout_text};
@@ -178,6 +178,47 @@ fn sums_of_products_meet_in_no_bank() {
             assert!(shared.len() == 2 && shared.iter().all(|one| one.conflicts == 0 && one.bytes == 16), "{shared:?}");
         }
     }
+}
+
+/// Sums of products go to swizzled shared memory as they lie, in which lanes of two rows would meet in a bank: half of the lanes
+/// write their vectors in another order, each to its place.
+#[test]
+fn lanes_that_write_in_turns_write_each_element_to_its_place() {
+    let (sums, shared) =
+        (wgmma_accumulator(&[64, 64], 64, [4, 1]), nvmma_shared(&[64, 64], SwizzleWidth::B128, 32, false));
+    let (sums, shared) = (sums.expect("a layout"), shared.expect("a layout"));
+    assert!(shared_access(&sums, &shared, 32).expect("an access").turned().is_some());
+    let [row, column] = [
+        "register [8], lane [0] [0] [1] [2] [4], warp [16] [32] -> dim0 64",
+        "register [1] [8] [16] [32], lane [2] [4] [0] [0] [0], warp [0] [0] -> dim0 64",
+    ];
+    let high = "register [8, 0], lane [0, 0] [0, 0] [1, 0] [2, 0] [4, 0], warp [16, 0] [32, 0] -> dim0 64, dim1 1";
+    let wide = "register [0, 1] [0, 8] [0, 16] [0, 32], lane [0, 2] [0, 4] [0, 0] [0, 0] [0, 0], warp [0, 0] [0, 0] \
+                -> dim0 1, dim1 64";
+    let layouts = [&layout_text(&sums), row, column, high, wide, &layout_text(&shared)];
+    let body = "  %row: i32[64] #1 = arange {lo = 0, hi = 64}
+  %column: i32[64] #2 = arange {lo = 0, hi = 64}
+  %high: i32[64, 1] #3 = expand_dims %row {axis = 1}
+  %wide: i32[1, 64] #4 = expand_dims %column {axis = 0}
+  %pitch: i32 = const 64
+  %pitches: i32[64, 1] #3 = splat %pitch
+  %starts: i32[64, 1] #3 = mul %high, %pitches
+  %from: i32[64, 64] #0 = broadcast %starts
+  %along: i32[64, 64] #0 = broadcast %wide
+  %at: i32[64, 64] #0 = add %from, %along
+  %xs: *x[64, 64] #0 = splat %x
+  %xp: *x[64, 64] #0 = add_ptr %xs, %at
+  %v: i32[64, 64] #0 = load %xp
+  %s: shared i32[64, 64] #5 = shared_alloc
+  shared_store %s, %v
+  barrier
+  %w: i32[64, 64] #0 = shared_load %s
+  %os: *out[64, 64] #0 = splat %out
+  %op: *out[64, 64] #0 = add_ptr %os, %at
+  store %op, %w";
+    let kernel = placed(&["%x x: ptr i32", "%out out: ptr_mut i32"], &layouts, body);
+    let numbers: Vec<i32> = (0..64 * 64).collect();
+    check(&kernel, 4, &[numbers.into(), vec![-1i32; 64 * 64].into()]);
 }
 
 /// Of equal values any may be the largest, but it is one and the same for all lanes.

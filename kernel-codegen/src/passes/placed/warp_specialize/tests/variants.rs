@@ -66,6 +66,22 @@ fn sums_that_begin_with_zeros_are_overwritten_and_others_added_to() {
     }
 }
 
+/// A block that two products of an iteration read stays until the second one is over: where threads store the other factor,
+/// and where groups take turns.
+#[test]
+fn slots_are_released_behind_the_last_product_that_reads_them() {
+    let product = "%d: f32[64, 16] #0 = wgmma %sa, %sb, %acc {precision = tf32}";
+    let twice = "%d1: f32[64, 16] #0 = wgmma %sa, %sb, %acc {precision = tf32}
+                 %w1: f32[64, 16] #0 = wgmma_wait %d1 {pending = 0}
+                 %d: f32[64, 16] #0 = wgmma %sa, %sb, %w1 {precision = tf32}";
+    for kernel in [Kernel { mixed: true, ..PLAIN }, Kernel { scales: true, mark: Mark::Outer, ..PLAIN }] {
+        for stages in 1..4 {
+            let (whole, func, _) = divided(Kernel { stages, ..kernel }, |text| text.replace(product, twice));
+            same(&whole, &func, [0, 1, 2, 3, 7]);
+        }
+    }
+}
+
 /// A last block of which the loop wants less than a whole one takes a slot as any other.
 #[test]
 fn groups_count_iterations_that_are_not_whole() {
