@@ -2,6 +2,7 @@
 
 mod frame;
 mod general;
+mod packed;
 mod products;
 mod prompts;
 mod rows;
@@ -15,7 +16,7 @@ use tilewright_bench::{Failure, Stage, report, supervise};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes. What is compared with the rate of a copy comes behind it.
-const ALL: [(&str, Bench); 48] = [
+const ALL: [(&str, Bench); 49] = [
     ("copy", general::copy),
     ("matmul", products::matmul::matmul),
     ("gated_matmul", products::ends::gated),
@@ -23,6 +24,7 @@ const ALL: [(&str, Bench); 48] = [
     ("paged_decode", serving::paged_decode),
     ("mla_decode", serving::mla_decode),
     ("attention_fp8", prompts::attention_fp8),
+    ("attention_packed_backward", packed::backward),
     ("moe", products::moe::f16),
     ("moe_fp8", products::moe::fp8),
     ("fp8_blocks", products::fp8::blocks),
