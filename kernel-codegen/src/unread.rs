@@ -20,14 +20,16 @@
 //! @%never st.shared.v4.b32 [%processors], {%acc1_2, ..};
 //! ```
 //!
-//! What is read is known behind LLVM alone, and so this is about PTX. Registers that are filled nowhere need no reader: the
-//! first product of their sums overwrites them.
+//! Which sums are read is known no sooner than behind LLVM, and so this is about PTX. What ptxas itself finds to be unused it
+//! keeps from this. Registers of banks that are filled nowhere need no reader: the first product of their sums overwrites them.
+//! As ptxas may give registers of several banks one place, those with the same number in their banks count as one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
 const PRODUCT: &str = "wgmma.mma_async";
-const LAST_WAIT: &str = "wgmma.wait_group.sync.aligned 0;";
+const COMMIT: &str = "wgmma.commit_group";
+const WAIT: &str = "wgmma.wait_group.sync.aligned ";
 
 /// The PTX, in which all sums that may be filled again are read.
 pub(crate) fn read(ptx: String) -> String {
@@ -39,23 +41,58 @@ pub(crate) fn read(ptx: String) -> String {
         return ptx;
     }
     let lines: Vec<&str> = ptx.split_inclusive('\n').collect();
-    let unread = unread(&lines);
-    let mut read = String::with_capacity(ptx.len());
-    let mut waited_for: Vec<&str> = Vec::new();
-    for (line, unread) in lines.into_iter().zip(unread) {
-        let filled_again =
-            unread.into_iter().filter(|sum| number_of(sum).is_some_and(|number| filled.contains(number)));
-        for sum in filled_again {
-            if !waited_for.contains(&sum) {
-                waited_for.push(sum);
-            }
+    let blocks = Block::all(&lines);
+    // Behind each wait, of which sums.
+    let mut readers: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for (at, unread) in unread(&lines, &blocks).into_iter().enumerate() {
+        let again: Vec<&str> =
+            unread.into_iter().filter(|sum| number_of(sum).is_some_and(|number| filled.contains(number))).collect();
+        if again.is_empty() {
+            continue;
         }
+        for wait in waits(&lines, &blocks, at) {
+            let sums = readers.entry(wait).or_default();
+            let new: Vec<&str> = again.iter().filter(|sum| !sums.contains(*sum)).copied().collect();
+            sums.extend(new);
+        }
+    }
+    let mut read = String::with_capacity(ptx.len());
+    for (at, line) in lines.into_iter().enumerate() {
         read.push_str(line);
-        if line.contains(LAST_WAIT) {
-            read_to_no_effect(&mut read, &std::mem::take(&mut waited_for));
+        if let Some(sums) = readers.get(&at) {
+            read_to_no_effect(&mut read, sums);
         }
     }
     read
+}
+
+/// The waits behind which a product is done, on all ways that lead from it: the first on each.
+fn waits(lines: &[&str], blocks: &[Block], product: usize) -> Vec<usize> {
+    let own = blocks.iter().position(|block| block.lines.contains(&product)).unwrap_or_default();
+    // Where to go on, and how many groups have been committed since, the product's own among them.
+    let mut work = vec![(own, product + 1, 0u32)];
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    while let Some((index, from, mut committed)) = work.pop() {
+        let block = &blocks[index];
+        let wait = (from..block.lines.end).find(|&at| {
+            committed += u32::from(lines[at].contains(COMMIT));
+            // So many of the groups may go on, the last ones.
+            pending(lines[at]).is_some_and(|pending| committed > pending)
+        });
+        match wait {
+            Some(wait) => found.push(wait),
+            None => {
+                let next = block.next.iter().filter(|next| seen.insert(**next));
+                work.extend(next.map(|&next| (next, blocks[next].lines.start, committed)));
+            }
+        }
+    }
+    found
+}
+
+/// How many groups a wait leaves in flight.
+fn pending(line: &str) -> Option<u32> {
+    line.trim().strip_prefix(WAIT)?.strip_suffix(';')?.parse().ok()
 }
 
 /// The registers of a line that copies one to another.
@@ -77,7 +114,7 @@ struct Effect {
 }
 
 /// For each line the sums that its product writes and nobody reads.
-fn unread<'p>(lines: &[&'p str]) -> Vec<Vec<&'p str>> {
+fn unread<'p>(lines: &[&'p str], blocks: &[Block]) -> Vec<Vec<&'p str>> {
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut names = Vec::new();
     let used = used_registers(lines);
@@ -93,7 +130,6 @@ fn unread<'p>(lines: &[&'p str]) -> Vec<Vec<&'p str>> {
             effect(line, &used, &mut number)
         })
         .collect();
-    let blocks = Block::all(lines);
     let mut at_start = vec![vec![false; names.len()]; blocks.len()];
     let behind = |block: &Block, at_start: &[Vec<bool>]| {
         let mut live = vec![false; names.len()];
@@ -113,7 +149,7 @@ fn unread<'p>(lines: &[&'p str]) -> Vec<Vec<&'p str>> {
         }
     }
     let mut unread = vec![Vec::new(); lines.len()];
-    for block in &blocks {
+    for block in blocks {
         let mut live = behind(block, &at_start);
         for at in block.lines.clone().rev() {
             if effects[at].is_product {
@@ -288,6 +324,7 @@ mod tests {
     const HEAD: &str = ".visible .entry k()\n{\n";
     const FILL: &str = "\tmov.b32 %acc0_0, 0;\n\tmov.b32 %acc0_1, 0;\n\tmov.b32 %acc0_2, %r9;\n";
     const ADD: &str = "\twgmma.mma_async.sync.aligned.k {%acc0_0, %acc0_1, %acc0_2}, {%r1, %r2}, %rd2, 1, 1, 1, 1;\n\
+                       \twgmma.commit_group.sync.aligned;\n\
                        \twgmma.wait_group.sync.aligned 0;\n";
     const READ: &str = "\tmov.b32 %r10, %acc0_0;\n\tmov.b32 %r11, %acc0_1;\n\tmov.b32 %r12, %acc0_2;\n";
     const STORE: &str = "\tst.global.b32 [%rd3], %r10;\n\tst.global.v2.b32 [%rd4], {%r11, %r12};\n";
@@ -348,6 +385,26 @@ mod tests {
         assert_eq!(readers(&[FILL, ADD, out, READ, STORE]), "");
         let table = "\tbrx.idx \t%r5, $L_brx_0;\n";
         assert_eq!(readers(&[start, READ, STORE, end, FILL, ADD, table]), "", "wherever that goes");
+    }
+
+    #[test]
+    fn readers_stand_where_the_product_is_done() {
+        let wait = |pending: u32| format!("\twgmma.wait_group.sync.aligned {pending};\n");
+        let begin = ADD.replace(&wait(0), "");
+        let other = begin.replace("%acc0", "%acc1");
+        // One that may go on is the other.
+        let text = read([HEAD, FILL, &begin, &other, &wait(1), FILL, &wait(0), READ, STORE, END].concat());
+        let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
+        assert!(place(&wait(1)) < place("%never") && place("%never") < place(&wait(0)), "{text}");
+        // A wait that lies ahead of the product, around a loop.
+        let (start, back) = ("$L__BB0_1:\n", "\tbra.uni \t$L__BB0_1;\n");
+        let text = read([HEAD, start, &wait(0), FILL, &begin, back, END].concat());
+        assert!(text.contains("{%acc0_0, %acc0_1}") && text.find("%never") < text.find("%acc0_0, 0"), "{text}");
+        // One that no way leads to.
+        let (over, end) = ("\tbra.uni \t$L__BB0_2;\n", "$L__BB0_2:\n");
+        let text = read([HEAD, FILL, &begin, over, &wait(0), FILL, end, &wait(0), FILL, END].concat());
+        assert!(text.find("%never") > text.find("$L__BB0_2:"), "{text}");
+        assert_eq!(readers(&[FILL, &begin]), "", "nobody waits");
     }
 
     #[test]

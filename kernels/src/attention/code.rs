@@ -113,6 +113,7 @@ fn deltas_are_computed_in_wide_accesses() {
                 sums,
                 n,
                 0,
+                0,
                 n,
                 columns,
                 columns,

@@ -85,8 +85,8 @@ pub(super) fn hide_later<A: Float, const M: usize, const N: usize>(
     select(key < to[(.., None)], scores, A::NEG_INFINITY)
 }
 
-/// Where the numbers of the queries of packed sequences begin that begin at `start` among the queries: behind those of the
-/// sequences before, with gaps of up to three, so that copies in hardware can begin there.
+/// Where the numbers of the queries of packed sequences begin that begin at `start` among the queries, in ascending order: behind
+/// those of the sequences before, with gaps of up to three, so that copies in hardware can begin there.
 #[device]
 pub(super) fn places_of_sequences<const N: usize>(
     start: Tile<i32, { [N] }>,

@@ -320,7 +320,9 @@ pub fn max_pool2d_backward<'a, 'b, T: Real>(
     dy: impl Into<TensorView<'b, T, 4>>,
     pooling: Pooling,
 ) -> Result<Tensor<T, 4>> {
-    pooling.result(x_shape)?;
+    let (places, dy, shape) = (places.into(), dy.into(), pooling.result(x_shape)?);
+    check::shape("places", places.shape(), shape)?;
+    check::shape("dy", dy.shape(), shape)?;
     let mut dx = Tensor::empty(cx.device(), x_shape)?;
     max_pool2d_backward_into(cx, places, dy, pooling, &mut dx)?;
     Ok(dx)
@@ -410,7 +412,8 @@ pub fn avg_pool2d_backward<'a, T: Real>(
     pooling: Pooling,
     counted: Counted,
 ) -> Result<Tensor<T, 4>> {
-    pooling.result(x_shape)?;
+    let dy = dy.into();
+    check::shape("dy", dy.shape(), pooling.result(x_shape)?)?;
     let mut dx = Tensor::empty(cx.device(), x_shape)?;
     avg_pool2d_backward_into(cx, dy, pooling, counted, &mut dx)?;
     Ok(dx)

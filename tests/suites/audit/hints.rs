@@ -83,6 +83,19 @@ fn steps<const B: usize>(a: Ptr<f16>, b: Ptr<f16>, c: PtrMut<f32>, steps: i32, g
     store(c + i * B + j, acc);
 }
 
+/// The same where an assert is all that says so, and all that keeps blocks inside.
+#[kernel]
+fn asserted<const B: usize>(a: Ptr<f16>, b: Ptr<f16>, c: PtrMut<f32>, steps: i32, gap: i32) {
+    let (i, j) = (arange(0, B)[(.., None)], arange(0, B));
+    let mut acc = zeros::<f32>([B, B]);
+    for step in 0..steps {
+        let at = step * step * gap;
+        assert!(at % 8 == 0 && at >= 0 && at <= 960, "`multiple_of(.., 8)`, and inside");
+        acc = dot(load(a + i * 1024 + at + j), load(b + i * 1024 + at + j), acc = acc);
+    }
+    store(c + i * B + j, acc);
+}
+
 /// Nothing is copied ahead of the check that it relies on: 16 bytes at an address that is no multiple would end the context.
 #[test]
 fn promises_in_loops_of_products() {
@@ -105,6 +118,13 @@ fn promises_in_loops_of_products() {
                 steps::<64>(&a, &b, &mut c, 3, gap).grid(1).num_stages(stages).launch(device)?;
                 assert!(message(c.to_vec()).contains("`multiple_of(.., 8)`"), "{stages} stages, {gap}");
                 assert_eq!(c.to_vec()?, [0.0; 64 * 64]);
+            }
+            asserted::<64>(&a, &b, &mut c, 3, 64).grid(1).num_stages(stages).launch(device)?;
+            assert_eq!(c.to_vec()?, want, "{stages} stages");
+            for gap in [65, 1 << 20, 1 << 28, -8] {
+                let mut c = device.zeros::<f32>(64 * 64)?;
+                asserted::<64>(&a, &b, &mut c, 3, gap).grid(1).num_stages(stages).launch(device)?;
+                assert!(message(c.to_vec()).contains("`multiple_of(.., 8)`, and inside"), "{stages} stages, {gap}");
             }
         }
         Ok(())

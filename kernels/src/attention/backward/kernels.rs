@@ -21,6 +21,7 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     sums: Option<PtrMut<f32>>,
     queries: i32,
     sequences: i32,
+    halvings: i32,
     length: i32,
     columns: i32,
     width: i32,
@@ -59,12 +60,14 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     let log = select(log == f32::NEG_INFINITY, f32::INFINITY, log * (LOG2_E as f64 as f32));
     let (mut place, mut inside) = (row, mask);
     if let Some(starts) = starts {
-        // The sequence of a token is the last that begins no later.
-        let mut begun = zeros::<i32>([BM]);
-        for first in (0..sequences + 1).step_by(32) {
-            let sequence = first + arange(0, 32);
-            let start = load(starts + sequence, mask = sequence <= sequences, other = i32::MAX);
-            begun += sum((start <= row[(.., None)]) as i32, axis = 1);
+        // The sequence of a token is the last that begins no later: how many have begun is between two numbers.
+        let (mut begun, mut most) = (zeros::<i32>([BM]), full::<i32>([BM], sequences + 1));
+        for _ in 0..halvings {
+            let middle = (begun + most) / 2;
+            let open = begun < most;
+            let has_begun = load(starts + middle, mask = open) <= row;
+            begun = select(open & has_begun, middle + 1, begun);
+            most = select(open & !has_begun, middle, most);
         }
         inside = mask & (begun > 0) & (begun <= sequences);
         let start = load(starts + (begun - 1), mask = inside);

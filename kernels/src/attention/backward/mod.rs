@@ -220,16 +220,18 @@ fn launch<T: Float>(
     let plain = is_plain(&saved, options, starts.is_some());
     let traits = [plain, !options.deterministic && room > 2];
     let config = choose::<T>(cx, &problem, [longest, keys], traits)?;
+    let fused = fused::is_chosen::<T>(&config, options) && room > 2;
+    let is_empty = heads == 0 || sequences == 0;
     if starts.is_some() {
-        // For tokens that no sequence has. These tensors have no gaps.
-        for gradient in [&mut dq, &mut dk, &mut dv] {
+        // For tokens that no sequence has. These tensors have no gaps. Sums of one kernel are written for all queries.
+        let queries = (!fused || is_empty).then_some(&mut dq);
+        for gradient in queries.into_iter().chain([&mut dk, &mut dv]) {
             write_zeros(cx, gradient.elements_mut())?;
         }
     }
-    if heads == 0 || sequences == 0 {
+    if is_empty {
         return Ok(());
     }
-    let fused = fused::is_chosen::<T>(&config, options) && room > 2;
     let Room { mut logs, mut deltas, mut sums } = Room::of(workspace, &problem)?;
     if starts.is_some() {
         // What lies between sequences counts with weight 0, so it must be finite.
@@ -318,6 +320,7 @@ fn prepare<T: Float>(
             MaybeViewMut::from(sums.map(TensorViewMut::elements)),
             check::size("q", queries)?,
             check::size("q_starts", starts.map_or(0, |starts| starts.q.shape()[0] - 1))?,
+            starts.map_or(0, |starts| starts.q.shape()[0].ilog2() as i32 + 1),
             check::size("workspace", length)?,
             check::size("v", dv)?,
             check::size("q", width)?,

@@ -24,9 +24,9 @@ pub struct SavedPacked<'a, T: DType> {
     pub lse: TensorView<'a, f32, 2>,
     /// The gradient of the result.
     pub dout: TensorView<'a, T, 3>,
-    /// Where sequences begin among the queries.
+    /// Where sequences begin among the queries, in ascending order.
     pub q_starts: TensorView<'a, i32, 1>,
-    /// Where they begin among the keys.
+    /// Where they begin among the keys, in ascending order.
     pub k_starts: TensorView<'a, i32, 1>,
     /// The most queries of a sequence.
     pub longest: usize,

@@ -6,8 +6,7 @@ use kernel_core::edit::{Uses, walk_region};
 use kernel_core::ir::known::uniform_constant;
 use kernel_core::ir::{
     BinaryOp, CacheModifier, CmpOp, ControlOp, Cost, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp,
-    Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, Safety, ShapeOp, ValueId,
-    view,
+    Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId, view,
 };
 use kernel_core::layout::{LayoutDim, LinearLayout, shared_access, swizzled_shared};
 use kernel_core::target::SWIZZLE_ALIGNMENT;
@@ -212,16 +211,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether memory may be accessed ahead of asserts: in kernels that check their addresses anyway.
-    fn check_order(&self, func: &Func) -> Result<(), &'static str> {
-        let is_ahead = self.asserts && func.safety == Safety::Unsafe;
-        if is_ahead { Err("an assert may end the program before it") } else { Ok(()) }
-    }
-
-    /// Whether an operation promises what an assert of the loop may find wrong. Copies that are made ahead would rely on
-    /// it before.
-    pub(super) fn relies_on_an_assert(&self, op: &Op) -> bool {
-        self.asserts && matches!(op, Op::Shape(ShapeOp::Hint { believed: false, .. }))
+    /// Whether memory may be accessed ahead of its place: where no assert stands before it, which may be all that keeps an address
+    /// inside a buffer, or at a multiple of a copy's bytes.
+    fn check_order(&self) -> Result<(), &'static str> {
+        if self.asserts { Err("an assert may end the program before it") } else { Ok(()) }
     }
 
     /// Whether a load of numbers may be repeated ahead of the loop: of memory that stays, and that may be cached.
@@ -229,7 +222,7 @@ impl Memory {
         match op.op {
             Op::Memory(MemoryOp::Load { cache: CacheModifier::Cv, .. }) => false,
             Op::Memory(MemoryOp::Load { .. }) => {
-                self.check(func, op.operands[0]).and_then(|()| self.check_order(func)).is_ok()
+                self.check(func, op.operands[0]).and_then(|()| self.check_order()).is_ok()
             }
             _ => false,
         }
@@ -276,7 +269,7 @@ impl Search<'_> {
             if load.other.is_some_and(|other| !is_zero(func, other)) {
                 return Err("what its mask leaves out is not zero");
             }
-            self.memory.check_order(func)?;
+            self.memory.check_order()?;
             ([load.pointer].into_iter().chain(load.mask).collect(), None)
         } else if let Some(load) = view::DescLoad::of(operation) {
             // A tensor copy must not outlive its program.
@@ -358,9 +351,6 @@ impl Search<'_> {
                     let loads = next && self.memory.keeps(func, operation);
                     if !(is_cheap(&operation.op) || loads) {
                         return Err("its addresses are not known ahead");
-                    }
-                    if self.memory.relies_on_an_assert(&operation.op) {
-                        return Err("an assert has to check a hint about its addresses first");
                     }
                     ops.insert(op);
                     // What addresses a load must be there before it.

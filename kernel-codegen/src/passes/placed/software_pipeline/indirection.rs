@@ -227,7 +227,7 @@ impl<'f> Search<'f> {
                             return None;
                         }
                         origin.loads.insert(op);
-                    } else if !find::is_cheap(&operation.op) || self.memory.relies_on_an_assert(&operation.op) {
+                    } else if !find::is_cheap(&operation.op) {
                         return None;
                     } else if origin.ops.insert(op) {
                         work.extend(&operation.operands);
