@@ -84,7 +84,8 @@ impl<'a, T: Float> Packed<'a, T> {
     }
 }
 
-/// [`backward`](super::backward) of packed sequences. Gradients of tokens that no sequence has are 0.
+/// [`backward`](super::backward) of packed sequences. Gradients of tokens that no sequence has are 0; the tensors must be finite there,
+/// too.
 ///
 /// # Errors
 ///
