@@ -1,4 +1,4 @@
-//! Gradients of attention of packed sequences, beside those of the same sequences as a batch.
+//! Gradients of attention of packed sequences, beside those of the same sequences as a batch. Those of queries are compared.
 
 use crate::families::frame::{Library, Row, tensor};
 use tilewright::prelude::*;

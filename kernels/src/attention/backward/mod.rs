@@ -232,13 +232,13 @@ fn launch<T: Float>(
     if is_empty {
         return Ok(());
     }
-    let Room { mut logs, mut deltas, mut sums } = Room::of(workspace, &problem)?;
+    let mut workspace = workspace;
     if starts.is_some() {
-        // What lies between sequences counts with weight 0, so it must be finite.
-        for vectors in [&mut logs, &mut deltas] {
-            write_zeros(cx, vectors.elements_mut())?;
-        }
+        // What lies between sequences counts with weight 0, so it must be finite: of logarithms and sums, which come last.
+        let vectors = workspace.len() / room * (room - 2);
+        write_zeros(cx, workspace.elements_mut().slice_mut(vectors..)?)?;
     }
+    let Room { mut logs, mut deltas, mut sums } = Room::of(workspace, &problem)?;
     let cleared = if fused { sums.as_mut().map(TensorViewMut::reborrow) } else { None };
     prepare(cx, &problem, &saved, starts.as_ref(), [logs.reborrow(), deltas.reborrow()], cleared)?;
     let soft_cap = options.soft_cap;

@@ -227,8 +227,10 @@ impl<'a> ListsMut<'a> {
         let (pairs, wide, blocks) = (sizes.pairs(), sizes.wide(), sizes.blocks());
         fill(cx, self.pairs.reborrow(), -1)?;
         if pairs == 0 {
-            fill(cx, self.ends.reborrow(), 0)?;
-            return fill(cx, self.used.reborrow(), 0);
+            for list in [&mut self.owners, &mut self.ends, &mut self.used] {
+                fill(cx, list.reborrow(), 0)?;
+            }
+            return Ok(());
         }
         let chunks = pairs.div_ceil(CHUNK);
         CountPairsConsts { CHUNK, E: wide }
@@ -272,7 +274,7 @@ impl Groups {
     /// launch.
     pub fn new<'a>(cx: &Context, chosen: impl Into<TensorView<'a, i32, 2>>, experts: usize) -> Result<Groups> {
         let chosen = chosen.into();
-        let mut groups = Self::unsorted(cx, chosen.shape(), experts)?;
+        let mut groups = Self::unwritten(cx, Sizes::of(cx, chosen.shape(), experts)?)?;
         sort_into(cx, chosen, &mut groups)?;
         Ok(groups)
     }
@@ -289,7 +291,7 @@ impl Groups {
         block: usize,
     ) -> Result<Groups> {
         let chosen = chosen.into();
-        let mut groups = Self::of(cx, Sizes::with_block(chosen.shape(), experts, block)?)?;
+        let mut groups = Self::unwritten(cx, Sizes::with_block(chosen.shape(), experts, block)?)?;
         sort_into(cx, chosen, &mut groups)?;
         Ok(groups)
     }
@@ -301,17 +303,28 @@ impl Groups {
     ///
     /// As [`Groups::new`].
     pub fn unsorted(cx: &Context, chosen: [usize; 2], experts: usize) -> Result<Groups> {
-        Self::of(cx, Sizes::of(cx, chosen, experts)?)
+        let mut groups = Self::unwritten(cx, Sizes::of(cx, chosen, experts)?)?;
+        for (list, value) in [
+            (&mut groups.pairs, -1),
+            (&mut groups.rows, -1),
+            (&mut groups.owners, 0),
+            (&mut groups.ends, 0),
+            (&mut groups.used, 0),
+        ] {
+            fill(cx, list.as_view_mut(), value)?;
+        }
+        Ok(groups)
     }
 
-    fn of(cx: &Context, sizes: Sizes) -> Result<Groups> {
+    /// Sorting writes all of it.
+    fn unwritten(cx: &Context, sizes: Sizes) -> Result<Groups> {
         let device = cx.device();
         Ok(Groups {
-            pairs: device.full(sizes.height(), -1)?,
-            rows: device.full(sizes.pairs(), -1)?,
-            owners: device.zeros(sizes.blocks())?,
-            ends: device.zeros(sizes.experts)?,
-            used: device.zeros(1)?,
+            pairs: device.empty(sizes.height())?,
+            rows: device.empty(sizes.pairs())?,
+            owners: device.empty(sizes.blocks())?,
+            ends: device.empty(sizes.experts)?,
+            used: device.empty(1)?,
             sizes,
         })
     }

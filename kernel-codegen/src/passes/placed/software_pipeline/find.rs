@@ -211,8 +211,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether memory may be accessed ahead of its place: where no assert stands before it, which may be all that keeps an address
-    /// inside a buffer, or at a multiple of a copy's bytes.
+    /// Whether memory may be accessed ahead of its place: not where an assert may end the program before. It may be all that keeps
+    /// an address inside a buffer, or at a multiple of a copy's bytes; and a tensor copy must not outlive its program.
     fn check_order(&self) -> Result<(), &'static str> {
         if self.asserts { Err("an assert may end the program before it") } else { Ok(()) }
     }
@@ -262,6 +262,7 @@ impl Search<'_> {
         let dtype = func.ty(result).dtype().ok_or("it has no dtype")?;
         let first = *operation.operands.first().ok_or("it has no address")?;
         self.memory.check(func, first)?;
+        self.memory.check_order()?;
         let (address, tensor) = if let Some(load) = view::Load::of(operation) {
             if let Op::Memory(MemoryOp::Load { cache: CacheModifier::Cv, .. }) = operation.op {
                 return Err("it must be fetched again");
@@ -269,13 +270,8 @@ impl Search<'_> {
             if load.other.is_some_and(|other| !is_zero(func, other)) {
                 return Err("what its mask leaves out is not zero");
             }
-            self.memory.check_order()?;
             ([load.pointer].into_iter().chain(load.mask).collect(), None)
         } else if let Some(load) = view::DescLoad::of(operation) {
-            // A tensor copy must not outlive its program.
-            if self.memory.asserts {
-                return Err("an assert may end the program while a tensor copy is in flight");
-            }
             (load.coordinates.to_vec(), func.ty(first).descriptor())
         } else {
             return Err("it is no load");
