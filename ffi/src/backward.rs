@@ -121,19 +121,20 @@ const fn check_taken(forward: &Op, backward: &Op, param: &Param) {
         None => false,
     };
     let fits = match (&param.kind, find(forward, name)) {
-        (Kind::Input { .. }, None) => is_of_output,
+        (Kind::Input { optional }, None) => {
+            let of = match after_d(name) {
+                Some(of) if is_of_output => find(forward, of),
+                _ => None,
+            };
+            if !*optional && may_be_missing(of) {
+                must_be_optional(name, forward, backward);
+            }
+            is_of_output
+        }
         (Kind::Input { optional: true }, Some(of)) => matches!(of.kind, Kind::Input { .. } | Kind::Output(_)),
         (Kind::Input { optional: false }, Some(of)) => {
-            if matches!(of.kind, Kind::Input { optional: true }) {
-                fail(&[
-                    "`",
-                    name,
-                    "` of `",
-                    text(&backward.name),
-                    "` must be an `Option`, as it is one of `",
-                    text(&forward.name),
-                    "`",
-                ]);
+            if may_be_missing(Some(of)) {
+                must_be_optional(name, forward, backward);
             }
             matches!(of.kind, Kind::Input { .. } | Kind::Output(_))
         }
@@ -165,6 +166,28 @@ const fn check_taken(forward: &Op, backward: &Op, param: &Param) {
             "`, nor an input, an output or an attribute of it",
         ]);
     }
+}
+
+/// Whether a tensor is not always there.
+const fn may_be_missing(param: Option<&Param>) -> bool {
+    match param {
+        Some(Param { kind: Kind::Input { optional }, .. }) => *optional,
+        Some(Param { kind: Kind::Output(output), .. }) => output.with.is_some(),
+        _ => false,
+    }
+}
+
+#[track_caller]
+const fn must_be_optional(name: &str, forward: &Op, backward: &Op) -> ! {
+    fail(&[
+        "`",
+        name,
+        "` of `",
+        text(&backward.name),
+        "` must be an `Option`, as it is one of `",
+        text(&forward.name),
+        "`",
+    ]);
 }
 
 const fn find<'a>(op: &'a Op, name: &str) -> Option<&'a Param> {

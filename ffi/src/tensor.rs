@@ -72,11 +72,12 @@ impl<'a> RawTensor<'a> {
         true
     }
 
-    /// The stride of a dimension, in elements.
+    /// The stride of a dimension, in elements. Those of a tensor without elements mean nothing: it has them as if it were
+    /// contiguous.
     fn stride(&self, axis: usize) -> i64 {
         match self.strides {
-            Some(strides) => strides[axis],
-            None => self.shape[axis + 1..].iter().product::<usize>() as i64,
+            Some(strides) if self.len > 0 => strides[axis],
+            _ => self.shape[axis + 1..].iter().map(|size| size.max(&1)).product::<usize>() as i64,
         }
     }
 

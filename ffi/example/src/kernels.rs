@@ -28,10 +28,10 @@ pub fn scaled<T: Float, const BLOCK: usize>(
     weight: Option<Ptr<T>>,
     y: PtrMut<T>,
     factor: f64,
-    columns: i32,
-    n: i32,
+    columns: i64,
+    n: i64,
 ) {
-    let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+    let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
     let mask = offsets < n;
     let mut value = load(x + offsets, mask = mask) * factor as T;
     if let Some(weight) = weight {

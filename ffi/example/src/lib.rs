@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`silu`] | a gradient, dtypes, `jax.vmap` |
 //! | [`scaled`] | an optional tensor, an attribute with a default, a gradient that is optional too |
+//! | [`both_scaled`] | an optional output, and its gradient |
 //! | [`row_sum`] | an output of another shape and dtype |
 //! | [`pairs`] | two outputs, sizes computed from attributes |
 //! | [`add_assign`] | a tensor that is written in place |
@@ -56,7 +57,7 @@ pub fn scaled(
     let n = x.len();
     dispatch!(x.dtype() => T in [f32, f64] {
         let weight = MaybeView::from(weight.map(|weight| weight.flat::<T>()).transpose()?);
-        kernels::scaled::<T, BLOCK>(x.flat::<T>()?, weight, y.flat_mut::<T>()?, factor, columns as i32, n as i32)
+        kernels::scaled::<T, BLOCK>(x.flat::<T>()?, weight, y.flat_mut::<T>()?, factor, columns as i64, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(x.device())?;
         Ok(())
@@ -77,7 +78,7 @@ pub fn scaled_backward(
     let (n, device) = (x.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f64] {
         let weight = MaybeView::from(weight.map(|weight| weight.flat::<T>()).transpose()?);
-        kernels::scaled::<T, BLOCK>(d_y.flat::<T>()?, weight, d_x.flat_mut::<T>()?, factor, columns as i32, n as i32)
+        kernels::scaled::<T, BLOCK>(d_y.flat::<T>()?, weight, d_x.flat_mut::<T>()?, factor, columns as i64, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(x.device())?;
         if let Some(d_weight) = d_weight {
@@ -86,6 +87,46 @@ pub fn scaled_backward(
                 .grid(columns.div_ceil(64))
                 .launch(device)?;
         }
+        Ok(())
+    })
+}
+
+/// `factor * x`, and `factor * w` if there is a `w`.
+#[op(out(y: like(x), z: like(w)), backward = both_scaled_backward)]
+pub fn both_scaled(
+    x: TensorRef<'_>,
+    w: Option<TensorRef<'_>>,
+    y: TensorMut<'_>,
+    z: Option<TensorMut<'_>>,
+    #[default(1.0)] factor: f64,
+) -> Result<()> {
+    times(x, y, factor)?;
+    w.zip(z).map_or(Ok(()), |(w, z)| times(w, z, factor))
+}
+
+/// The gradients of [`both_scaled`].
+#[op(out(d_x: like(d_y), d_w: like(w)))]
+pub fn both_scaled_backward(
+    d_y: TensorRef<'_>,
+    d_z: Option<TensorRef<'_>>,
+    w: Option<TensorRef<'_>>,
+    d_x: TensorMut<'_>,
+    d_w: Option<TensorMut<'_>>,
+    factor: f64,
+) -> Result<()> {
+    times(d_y, d_x, factor)?;
+    // There is a `w` where there is a `z`.
+    let _ = w;
+    d_z.zip(d_w).map_or(Ok(()), |(d_z, d_w)| times(d_z, d_w, factor))
+}
+
+fn times(x: TensorRef<'_>, y: TensorMut<'_>, factor: f64) -> Result<()> {
+    let n = x.len();
+    dispatch!(x.dtype() => T in [f32, f64] {
+        let (x, device) = (x.flat::<T>()?, x.device());
+        kernels::scaled::<T, BLOCK>(x, MaybeView::from(None), y.flat_mut::<T>()?, factor, 1, n as i64)
+            .grid(n.div_ceil(BLOCK))
+            .launch(device)?;
         Ok(())
     })
 }
@@ -166,6 +207,8 @@ export!(
     silu_backward,
     scaled,
     scaled_backward,
+    both_scaled,
+    both_scaled_backward,
     row_sum,
     pairs,
     add_assign,

@@ -19,16 +19,16 @@ pub mod kernels {
 
     /// `out[i] = x[i] + y[i]`
     #[kernel]
-    pub fn add<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
-        let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    pub fn add<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i64) {
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
         let mask = i < n;
         store(out + i, load(x + i, mask = mask) + load(y + i, mask = mask), mask = mask);
     }
 
     /// `y[i] = scale * x[i] * sigmoid(x[i])`
     #[kernel]
-    pub fn scaled_silu<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, scale: f32, n: i32) {
-        let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    pub fn scaled_silu<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, scale: f32, n: i64) {
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
         let mask = i < n;
         let value = load(x + i, mask = mask) as T::Acc;
         store(y + i, (scale as T::Acc * value * sigmoid(value)) as T, mask = mask);
@@ -41,9 +41,9 @@ pub mod kernels {
         x: Ptr<T>,
         d_x: PtrMut<T>,
         scale: f32,
-        n: i32,
+        n: i64,
     ) {
-        let i = program_id(0) * BLOCK + arange(0, BLOCK);
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
         let mask = i < n;
         let value = load(x + i, mask = mask) as T::Acc;
         let s = sigmoid(value);
@@ -53,8 +53,8 @@ pub mod kernels {
 
     /// `y[i] = x[ids[i]]`, of whatever indices.
     #[kernel]
-    pub fn taken<T: Float, const BLOCK: usize>(x: Ptr<T>, ids: Ptr<i64>, y: PtrMut<T>, n: i32) {
-        let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    pub fn taken<T: Float, const BLOCK: usize>(x: Ptr<T>, ids: Ptr<i64>, y: PtrMut<T>, n: i64) {
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
         let mask = i < n;
         let id = load(ids + i, mask = mask);
         store(y + i, load(x + id, mask = mask), mask = mask);
@@ -80,15 +80,15 @@ pub mod kernels {
         x: Ptr<T>,
         out: PtrMut<T>,
         stride: i64,
-        rows: i32,
-        columns: i32,
+        rows: i64,
+        columns: i64,
     ) {
-        let column = program_id(0) * N + arange(0, N);
+        let column = program_id(0) as i64 * N + arange(0, N) as i64;
         let mut sums = zeros::<T::Acc>([M, N]);
         for first in (0..rows).step_by(M) {
-            let row = first + arange(0, M);
+            let row = first + arange(0, M) as i64;
             let mask = (row < rows)[(.., None)] & (column < columns)[(None, ..)];
-            let at = row[(.., None)] as i64 * stride + column[(None, ..)] as i64;
+            let at = row[(.., None)] * stride + column[(None, ..)];
             sums += load(x + at, mask = mask) as T::Acc;
         }
         store(out + column, sum(sums, axis = 0) as T, mask = column < columns);
@@ -97,7 +97,7 @@ pub mod kernels {
     /// Adds up rows.
     pub fn add_rows<T: Float>(device: &Device, x: TensorView<'_, T, 2>, out: ViewMut<'_, T>) -> Result<()> {
         let ([rows, columns], [stride, _]) = (x.shape(), x.strides());
-        column_sums::<T, 64, 32>(x.elements(), out, stride as i64, rows as i32, columns as i32)
+        column_sums::<T, 64, 32>(x.elements(), out, stride as i64, rows as i64, columns as i64)
             .grid(columns.div_ceil(32))
             .launch(device)
     }
@@ -109,7 +109,7 @@ pub fn add(x: TensorRef<'_>, y: TensorRef<'_>, z: TensorMut<'_>) -> Result<()> {
     same_shape(&y, &x)?;
     let (n, device) = (x.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        kernels::add::<T, BLOCK>(x.flat::<T>()?, y.flat::<T>()?, z.flat_mut::<T>()?, n as i32)
+        kernels::add::<T, BLOCK>(x.flat::<T>()?, y.flat::<T>()?, z.flat_mut::<T>()?, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())
@@ -131,7 +131,7 @@ pub fn add_backward(d_z: TensorRef<'_>, d_x_and_y: TensorMut<'_>) -> Result<()> 
 pub fn scaled_silu(x: TensorRef<'_>, y: TensorMut<'_>, #[default(1.0)] scale: f64) -> Result<()> {
     let (n, device) = (x.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        kernels::scaled_silu::<T, BLOCK>(x.flat::<T>()?, y.flat_mut::<T>()?, scale as f32, n as i32)
+        kernels::scaled_silu::<T, BLOCK>(x.flat::<T>()?, y.flat_mut::<T>()?, scale as f32, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())
@@ -143,7 +143,7 @@ pub fn scaled_silu(x: TensorRef<'_>, y: TensorMut<'_>, #[default(1.0)] scale: f6
 pub fn scaled_silu_backward(d_y: TensorRef<'_>, x: TensorRef<'_>, d_x: TensorMut<'_>, scale: f64) -> Result<()> {
     let (n, device) = (x.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        kernels::scaled_silu_backward::<T, BLOCK>(d_y.flat::<T>()?, x.flat::<T>()?, d_x.flat_mut::<T>()?, scale as f32, n as i32)
+        kernels::scaled_silu_backward::<T, BLOCK>(d_y.flat::<T>()?, x.flat::<T>()?, d_x.flat_mut::<T>()?, scale as f32, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())
@@ -155,7 +155,7 @@ pub fn scaled_silu_backward(d_y: TensorRef<'_>, x: TensorRef<'_>, d_x: TensorMut
 pub fn take(x: TensorRef<'_>, ids: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
     let (n, device) = (ids.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        kernels::taken::<T, BLOCK>(x.flat::<T>()?, ids.flat::<i64>()?, y.flat_mut::<T>()?, n as i32)
+        kernels::taken::<T, BLOCK>(x.flat::<T>()?, ids.flat::<i64>()?, y.flat_mut::<T>()?, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())

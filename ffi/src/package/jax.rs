@@ -38,6 +38,11 @@ fn function(library: &Library, op: &Op) -> String {
     for param in tensors(op) {
         let _ = writeln!(text, "    {0} = _array({0})", param.name);
     }
+    if let Some(gradient) = Gradient::of(op, &library.ops) {
+        for param in tensors(op).into_iter().filter(|param| gradient.of_input(&param.name).is_none()) {
+            let _ = writeln!(text, "    {0} = _constant(\"{1}.{2}\", \"{0}\", {0})", param.name, library.name, op.name);
+        }
+    }
     for param in attributes(op) {
         let _ = writeln!(text, "    {} = {}", param.name, plain(param));
     }

@@ -41,7 +41,7 @@ fn section(library: &Library, op: &Op) -> String {
     let out = if has_outputs { ", *, out=None" } else { "" };
     let _ = writeln!(text, "\n\ndef {}({}{out}):", op.name, python::parameters(op, None));
     text += &python::docstring(op);
-    text += &body(library, op, gradient.is_some(), has_outputs);
+    text += &body(library, op, gradient.as_ref(), has_outputs);
     text
 }
 
@@ -95,14 +95,20 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
     let mut text = format!("\n\nclass {}(torch.autograd.Function):\n    @staticmethod\n", class_name(op));
     let _ = writeln!(text, "    def forward(_ctx, {}):", python::arguments(op));
     let _ = writeln!(text, "        {} = _op__{}({})", outputs.join(", "), op.name, python::arguments(op));
+    for (param, output) in op.outputs() {
+        if let Some(condition) = python::condition(op, output) {
+            let _ = writeln!(text, "        {0} = {0} if {condition} else None", param.name);
+        }
+    }
     let _ = writeln!(text, "        _ctx.save_for_backward({})", gradient.saved().join(", "));
     if !attributes.is_empty() {
         let items: Vec<String> = attributes.iter().map(|name| (*name).to_string()).collect();
         let _ = writeln!(text, "        _ctx.attributes = {}", python::tuple(&items));
     }
-    let constant: Vec<&str> = outputs.iter().copied().filter(|output| !gradient.takes(output)).collect();
-    if !constant.is_empty() {
-        let _ = writeln!(text, "        _ctx.mark_non_differentiable({})", constant.join(", "));
+    for (param, output) in op.outputs().filter(|(param, _)| !gradient.takes(&param.name)) {
+        let condition = python::condition(op, output);
+        let when = condition.map(|condition| format!("if {condition}:\n            ")).unwrap_or_default();
+        let _ = writeln!(text, "        {when}_ctx.mark_non_differentiable({})", param.name);
     }
     let _ = writeln!(text, "        return {}\n\n    @staticmethod", outputs.join(", "));
     let incoming: Vec<String> = outputs.iter().map(|output| format!("d_{output}")).collect();
@@ -120,7 +126,10 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         .into_iter()
         .map(|source| match source {
             // Gradients come in any strides: that of a sum is one element, repeated.
-            Source::Incoming(output) => format!("d_{output}.contiguous()"),
+            Source::Incoming(output) => match may_be_missing(op, output) {
+                true => format!("None if d_{output} is None else d_{output}.contiguous()"),
+                false => format!("d_{output}.contiguous()"),
+            },
             Source::Saved(name) | Source::Attribute(name) => name.to_string(),
         })
         .collect();
@@ -130,6 +139,11 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         op.inputs().map(|param| gradient.of_input(&param.name).unwrap_or("None").to_string()).collect();
     let _ = writeln!(text, "        return {}", python::returned(&results));
     text
+}
+
+/// Whether an output is there only if an input is.
+fn may_be_missing(op: &Op, output: &str) -> bool {
+    op.outputs().any(|(param, made)| param.name == output && made.with.is_some())
 }
 
 /// Whether a gradient is asked for, of one of these.
@@ -146,33 +160,60 @@ fn requires_grad<'a>(params: impl Iterator<Item = &'a Param>) -> String {
         }
     };
     let tensors: Vec<String> = params.filter(|param| param.kind.is_tensor()).map(one).collect();
-    let any = tensors.join(" or ");
-    if tensors.len() == 1 { format!("{any} and _is_grad_enabled()") } else { format!("({any}) and _is_grad_enabled()") }
+    tensors.join(" or ")
 }
 
-fn body(library: &Library, op: &Op, has_gradient: bool, has_outputs: bool) -> String {
-    let (asked, arguments) = (requires_grad(op.inputs()), python::arguments(op));
-    let tensors = op.inputs().filter(|param| param.kind.is_tensor());
-    let tensors: Vec<String> = tensors.map(|param| format!("{0}={0}", param.name)).collect();
-    let refuse = format!("_refuse_gradient(\"{}.{}\", {})\n", library.name, op.name, tensors.join(", "));
+/// The same of a call, for which gradients may be disabled.
+fn asks<'a>(params: impl Iterator<Item = &'a Param>) -> String {
+    let any = requires_grad(params);
+    if any.contains(" or ") { format!("({any}) and _is_grad_enabled()") } else { format!("{any} and _is_grad_enabled()") }
+}
+
+/// Tensors by their names, as a function takes them that says which of them is wrong.
+fn named<'a>(params: impl Iterator<Item = &'a Param>) -> String {
+    let tensors = params.filter(|param| param.kind.is_tensor());
+    tensors.map(|param| format!("{0}={0}", param.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn body(library: &Library, op: &Op, gradient: Option<&Gradient<'_>>, has_outputs: bool) -> String {
+    let (asked, arguments) = (asks(op.inputs()), python::arguments(op));
+    let operator = format!("\"{}.{}\"", library.name, op.name);
+    let refuse = format!("_refuse_gradient({operator}, {})\n", named(op.inputs()));
+    let tangents =
+        format!("if _forward_ad._current_level >= 0:\n    _refuse_tangent({operator}, {})\n", named(op.inputs()));
     let written: Vec<String> = op.in_place().map(|param| param.name.to_string()).collect();
     let wrote = if written.is_empty() { String::new() } else { noted(&python::tuple(&written)) };
     let plain = format!("_op__{}({arguments})", op.name);
     if !has_outputs {
-        return indent(&format!("if {asked}:\n    {refuse}{plain}\n{wrote}"), 4);
+        return indent(&format!("{tangents}if {asked}:\n    {refuse}{plain}\n{wrote}"), 4);
     }
-    let with_gradient = match has_gradient {
-        true => given(op, &format!("{}.apply({arguments})", class_name(op)), &wrote),
-        false => refuse,
+    let with_gradient = match gradient {
+        Some(gradient) => {
+            // What has no gradient must not seem to have one of zero.
+            let without: Vec<&Param> = op
+                .inputs()
+                .filter(|param| param.kind.is_tensor() && gradient.of_input(&param.name).is_none())
+                .collect();
+            let refuse = match without.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "if {}:\n    _refuse_gradient({operator}, {})\n",
+                    requires_grad(without.iter().copied()),
+                    named(without.iter().copied())
+                ),
+            };
+            refuse + &given(op, &format!("{}.apply({arguments})", class_name(op)), &wrote)
+        }
+        None => refuse,
     };
     let made = format!("if {asked}:\n{}{}", indent(&with_gradient, 4), given(op, &plain, &wrote));
-    indent(&format!("if out is None:\n{}{}", indent(&made, 4), into_given(library, op)), 4)
+    indent(&format!("{tangents}if out is None:\n{}{}", indent(&made, 4), into_given(library, op)), 4)
 }
 
 /// The call that writes outputs which are given.
 fn into_given(library: &Library, op: &Op) -> String {
     let outputs: Vec<&str> = op.outputs().map(|(param, _)| param.name.as_ref()).collect();
-    let asked = requires_grad(op.inputs().chain(op.outputs().map(|(param, _)| param)));
+    let asked = asks(op.inputs().chain(op.outputs().map(|(param, _)| param)));
     let mut written: Vec<String> = op.in_place().map(|param| param.name.to_string()).collect();
     written.extend(outputs.iter().map(|output| (*output).to_string()));
     let written = match op.outputs().any(|(_, output)| output.with.is_some()) {

@@ -184,6 +184,40 @@ def test_gradients_that_do_not_exist_are_refused():
     close(ops.row_sum(x.detach()), x.detach().sum(-1), ulps=16)
 
 
+def test_derivatives_in_forward_mode_are_refused():
+    x, weight = randn(4, 4), randn(4)
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    text = "tw_example.silu: `x` has a tangent, but the operator has no derivative in forward mode"
+    check(text, lambda: torch.func.jvp(ops.silu, (x,), (x,)))
+    check(text, lambda: torch.func.jacfwd(ops.silu)(x))
+    check("tw_example.add_assign: `y` has a tangent", lambda: torch.func.jvp(lambda y: ops.add_assign(x.clone(), y), (x,), (x,)))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(weight, weight)
+        check("tw_example.scaled: `weight` has a tangent", lambda: ops.scaled(x, dual))
+        check("tw_example.scaled: `weight` has a tangent", lambda: ops.scaled(x, dual, out=torch.empty_like(x)))
+        close(ops.scaled(x, torch.autograd.forward_ad.unpack_dual(dual).primal), x * weight)
+        close(ops.scaled(x, None, 2.0), x * 2)
+        # Others have a gradient there.
+        given = x.clone().requires_grad_()
+        close(torch.autograd.grad(ops.silu(given).sum(), given)[0], torch.autograd.grad(F.silu(given).sum(), given)[0], ulps=16)
+
+
+def test_outputs_that_are_not_there_have_no_gradient():
+    for dtype in (torch.float32, torch.float64):
+        x, w = randn(3, 4, dtype=dtype, requires_grad=True), randn(5, dtype=dtype, requires_grad=True)
+        y, z = ops.both_scaled(x, None, 3.0)
+        assert z is None
+        close(torch.autograd.grad(y.sum(), x)[0], torch.full_like(x, 3.0))
+        for of in (lambda y, z: y.sum(), lambda y, z: z.sum(), lambda y, z: y.sum() + z.sum()):
+            ours = torch.autograd.grad(of(*ops.both_scaled(x, w, 3.0)), (x, w), allow_unused=True)
+            theirs = torch.autograd.grad(of(x * 3.0, w * 3.0), (x, w), allow_unused=True)
+            for one, other in zip(ours, theirs):
+                close(one, torch.zeros_like(one) if other is None else other)
+    compiled = torch.compile(lambda x, w: ops.both_scaled(x, w, 3.0), backend="aot_eager", fullgraph=True)
+    close(torch.autograd.grad(compiled(x, None)[0].sum(), x)[0], torch.full_like(x, 3.0))
+    close(torch.autograd.grad(compiled(x, w)[1].sum(), w)[0], torch.full_like(w, 3.0))
+
+
 def test_opcheck_finds_nothing():
     x, weight = randn(6, 8), randn(8)
     all_tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
@@ -194,6 +228,9 @@ def test_opcheck_finds_nothing():
         (raw.scaled.default, (x, None), {}),
         (raw.scaled_backward.default, (x, x, weight, 2.0), {}),
         (raw.scaled_backward.default, (x, x, None, 2.0), {}),
+        (raw.both_scaled.default, (x, weight, 2.0), {}),
+        (raw.both_scaled.default, (x, None), {}),
+        (raw.both_scaled_backward.default, (x, None, None, 2.0), {}),
         (raw.row_sum.default, (x,), {}),
         (raw.pairs.default, (x, 3), {}),
         (raw.add_assign.default, (x, torch.ones_like(x)), {"alpha": 0.5}),

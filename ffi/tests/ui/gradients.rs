@@ -92,4 +92,21 @@ pub fn of_an_update(x: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
     Ok(())
 }
 
+#[op(out(y: like(x), z: like(w)), backward = needs_the_second_gradient)]
+pub fn a_gradient_that_needs_that_of_what_is_optional(
+    x: TensorRef<'_>,
+    w: Option<TensorRef<'_>>,
+    y: TensorMut<'_>,
+    z: Option<TensorMut<'_>>,
+) -> Result<()> {
+    let _ = (x, w, y, z);
+    Ok(())
+}
+
+#[op(out(d_x: like(d_y)))]
+pub fn needs_the_second_gradient(d_y: TensorRef<'_>, d_z: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    let _ = (d_y, d_z, d_x);
+    Ok(())
+}
+
 fn main() {}

@@ -123,6 +123,21 @@ def test_rotary_turns_and_turns_back():
     close(y, jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1))
 
 
+def test_gradients_that_operators_do_not_have_are_refused():
+    x, angles = randn(2, 5, 3, 8), jnp.arange(20.0).reshape(5, 4)
+    cos, sin = jnp.cos(angles).astype(jnp.float32), jnp.sin(angles).astype(jnp.float32)
+    loss = lambda x, cos, sin: ops.rotary(x, cos, sin).sum()
+    for wrapped in (lambda f: f, jax.jit, jax.checkpoint):
+        for at, name in ((1, "cos"), (2, "sin"), ((0, 1), "cos")):
+            text = f"rotary has no gradient for `{name}`; stop it with `jax.lax.stop_gradient`"
+            harness.check_error(TypeError, text, lambda: jax.grad(wrapped(loss), at)(x, cos, sin))
+        close(jax.grad(wrapped(loss))(x, cos, sin), jax.grad(loss)(x, cos, sin))
+        stopped = lambda x, cos: loss(x, jax.lax.stop_gradient(cos), sin)
+        assert not jax.grad(wrapped(stopped), 1)(x, cos).any()
+    many = jax.vmap(jax.grad(loss), (0, None, None))(x[None], cos, sin)
+    close(many[0], jax.grad(loss)(x, cos, sin))
+
+
 def test_what_is_written_in_place_is_a_result():
     logits, targets = randn(6, 33), jnp.arange(6)
     losses, gradient = ops.cross_entropy_in_place(logits, targets, ops.cross_entropy_scale(targets))

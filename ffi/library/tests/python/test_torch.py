@@ -245,6 +245,32 @@ def test_errors_say_operator_argument_and_what_is_accepted():
     check("take: `x` requires a gradient", lambda: ops.take(x.clone().requires_grad_(), torch.zeros(1, dtype=torch.int64, device=DEVICE)))
 
 
+def test_gradients_that_operators_do_not_have_are_refused():
+    x, (cos, sin) = randn(2, 5, 2, 16), cases.tables(randn, 5, 8)
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    for name, cos, sin in (("cos", cos.clone().requires_grad_(), sin), ("sin", cos, sin.clone().requires_grad_())):
+        for x in (x, x.clone().requires_grad_()):
+            check(f"rotary: `{name}` requires a gradient, but the operator has none for it", lambda: ops.rotary(x, cos, sin))
+        with torch.no_grad():
+            ops.rotary(x, cos, sin)
+    check("softmax: `x` has a tangent", lambda: torch.func.jvp(ops.softmax, (x[0],), (x[0],)))
+
+
+def test_gradients_of_nothing_are_empty():
+    # The gradient of a sum is one element, repeated, whatever there is to repeat.
+    x, (cos, sin) = randn(0, 5, 2, 16).requires_grad_(), cases.tables(randn, 5, 8)
+    gradient, = torch.autograd.grad(ops.rotary(x, cos, sin).sum(), x)
+    assert gradient.shape == x.shape
+    for case in CASES:
+        if case.name in NO_GRADIENT:
+            continue
+        given = leaves(inputs_of(case, (0, 8)), case)
+        losses = [one.sum() for one in tuple_of(case.ours(*given)) if one.requires_grad]
+        torch.autograd.backward(losses)
+        for tensor in given:
+            assert tensor.grad is None or tensor.grad.shape == tensor.shape, case.name
+
+
 def test_indices_outside_are_errors_with_the_line():
     import tilewright_ops
 

@@ -118,3 +118,19 @@ def _refuse_gradient(operator):
         raise TypeError(f"{operator} has no gradient; stop it with `jax.lax.stop_gradient`")
 
     return refuse, refuse
+
+
+@functools.cache
+def _without_gradient(operator, name):
+    def refuse(*_):
+        raise TypeError(f"{operator} has no gradient for `{name}`; stop it with `jax.lax.stop_gradient`")
+
+    same = jax.custom_vjp(lambda tensor: tensor)
+    same.defvjp(refuse, refuse)
+    return same
+
+
+def _constant(operator, name, tensor):
+    """A tensor for which there is no gradient, which must not seem to have one of zero."""
+    is_differentiable = isinstance(tensor, jax.core.Tracer) and jnp.issubdtype(tensor.dtype, jnp.inexact)
+    return _without_gradient(operator, name)(tensor) if is_differentiable else tensor

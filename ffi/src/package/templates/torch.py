@@ -5,6 +5,7 @@ gradients of their own.
 """
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 
 from . import _library
 
@@ -21,8 +22,18 @@ def _refuse_gradient(operator, **tensors):
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad:
             raise RuntimeError(
-                f"{operator}: `{name}` requires a gradient, but the operator has none; "
+                f"{operator}: `{name}` requires a gradient, but the operator has none for it; "
                 f"call it under `torch.no_grad()`, or with `{name}.detach()`"
+            )
+
+
+def _refuse_tangent(operator, **tensors):
+    """PyTorch itself would take what the operator gives for a constant."""
+    for name, tensor in tensors.items():
+        if tensor is not None and _forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(
+                f"{operator}: `{name}` has a tangent, but the operator has no derivative in forward mode; "
+                f"use `torch.autograd.grad`, or the tensor without its tangent, `torch.autograd.forward_ad.unpack_dual({name}).primal`"
             )
 
 
