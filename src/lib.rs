@@ -153,7 +153,7 @@ pub use kernel_runtime::launch::{self, InPlace, Target};
 pub use kernel_runtime::profile::{self, profile};
 pub use kernel_runtime::{
     Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
-    Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,
+    Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut, synchronize_all,
 };
 pub use kernel_runtime::{bench, tune};
 pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};

@@ -67,7 +67,8 @@
 //!   another shape or dtype, written tensors that share memory with another one.
 //! - **Errors and panics** become exceptions that name operator, argument, and what is accepted.
 //! - **Errors of kernels** on a GPU come later: the next call of an operator on the stream raises them, with the file and line
-//!   in the kernel, and so does `synchronize()` of the package. Nothing waits for them.
+//!   in the kernel, and so does `synchronize()` of the package. Those of replays of a CUDA graph come with the next call on any
+//!   stream of the GPU. Nothing waits for them.
 //!
 //! # Features
 //!

@@ -87,16 +87,17 @@ impl CudaMemory {
 
     /// Does something with the context current on this thread, and makes that current again which was. That there is no
     /// context any more is for the work to find out.
-    pub(crate) fn within(&self, work: impl FnOnce()) {
+    pub(crate) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
         let before = cu::ctx::get_current();
         let _ = self.bind();
-        work();
+        let done = work();
         if let Ok(before) = before
             && before != Some(self.ctx.cu_ctx())
         {
             // SAFETY: it was current, or is none.
             let _ = unsafe { cu::ctx::set_current(before.unwrap_or(std::ptr::null_mut())) };
         }
+        done
     }
 
     /// Waits for everything that was started in this context.

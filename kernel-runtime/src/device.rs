@@ -242,6 +242,7 @@ impl Device {
         let streams = self.streams();
         for stream in &streams {
             stream.finish()?;
+            stream.collect_replays();
         }
         let ids: Vec<u64> = streams.iter().map(Stream::id).collect();
         self.0.context.ledger().lock().take_oldest(&ids).map_or(Ok(()), Err)

@@ -21,16 +21,19 @@
 //! and nobody else's settings are changed.
 //!
 //! **Errors** of kernels come later, as on every GPU. No buffer of ours is read that could tell them, so whoever stands
-//! between asks [`Device::poll_error`] at the next call, which waits for nothing, and [`Device::synchronize`] at the end.
+//! between asks [`Device::poll_error`] at the next call, which waits for nothing, and [`Device::synchronize`], or
+//! [`synchronize_all`], at the end.
 //!
 //! **Captures.** The framework may be capturing the stream into a CUDA graph. Launches are recorded then, and report what goes
-//! wrong in replays for as long as the graph lives (`stream/captured.rs`).
+//! wrong in replays for as long as the graph lives (`stream/captured.rs`): on whichever stream these run, the first who asks a
+//! stream of the framework in that context is told.
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{self, wrap};
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use crate::graph::capture;
 use crate::stream::PER_THREAD_HANDLE;
 use crate::view::{View, ViewMut};
 use cudarc::driver::{CudaContext, CudaStream, result as cu, sys};
@@ -160,7 +163,7 @@ impl Device {
     /// # Safety
     ///
     /// The stream belongs to the primary context of the GPU, and is alive whenever the device is used for launches, waited for
-    /// or asked for errors.
+    /// or asked for errors. Other devices do not touch it.
     pub unsafe fn of_stream(ordinal: usize, stream: u64) -> Result<Device> {
         cached(Key { context: ContextKey::Primary(ordinal), stream }, || {
             let (ctx, context) = primary(ordinal)?;
@@ -277,12 +280,45 @@ impl Device {
         self.default_stream().cuda_memory().map_or(Ok(true), |memory| memory.is_current())
     }
 
+    /// Does something that may make the device's context current on the calling thread, and restores what was. On the CPU there
+    /// is nothing to restore.
+    #[inline]
+    pub fn keeping_current<R>(&self, work: impl FnOnce() -> R) -> R {
+        match self.default_stream().cuda_memory() {
+            Some(memory) if !memory.is_current().unwrap_or(true) => memory.within(work),
+            Some(_) | None => work(),
+        }
+    }
+
     fn check_is_cpu(&self) -> Result<()> {
         if !self.is_cuda() {
             return Ok(());
         }
         Err(Error::WrongDevice { argument: "".into(), actual: "cpu".into(), expected: self.to_string().into() })
     }
+}
+
+/// Waits until all that these devices were given is done, and of GPUs on which somebody else has captured launches all that
+/// they were given by anybody, since nobody knows where a graph is replayed. Gives the oldest error of a launch that nobody has
+/// taken, of the first device that has one; call again for the next. What context is current on the calling thread stays so.
+///
+/// # Errors
+///
+/// That of a launch; [`Error::Driver`]; [`Error::Unsupported`] while one of the streams is captured.
+pub fn synchronize_all(devices: &[Device]) -> Result<()> {
+    capture::refuse("synchronising devices")?;
+    let on_gpus = || devices.iter().filter_map(|device| Some((device, device.default_stream().cuda_memory()?)));
+    // All are waited for, whichever fails.
+    let mut waited = Ok(());
+    for (device, memory) in on_gpus() {
+        waited = waited.and(memory.within(|| device.default_stream().finish()));
+    }
+    waited?;
+    for (device, memory) in on_gpus().filter(|(device, _)| device.default_stream().has_replays()) {
+        memory.within(|| memory.synchronize())?;
+        device.default_stream().collect_replays();
+    }
+    devices.iter().find_map(|device| device.default_stream().take_oldest_error()).map_or(Ok(()), Err)
 }
 
 /// The place of the element at an address, in elements.

@@ -64,6 +64,7 @@ pub use device::Device;
 pub use dtype::{DType, ElementType, Float, Int, Num, Signed};
 pub use error::{Access, CallSite, Error, Result};
 pub use event::Event;
+pub use foreign::synchronize_all;
 pub use graph::Graph;
 pub use kernel_core::diag::Diagnostic;
 pub use profile::profile;

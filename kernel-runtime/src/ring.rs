@@ -286,6 +286,11 @@ impl<Q: Queue> Ring<Q> {
         polled
     }
 
+    /// Reclaims what the marks so far say to be complete, which takes nothing of the stream itself.
+    pub(crate) fn poll_marks(&mut self, queue: &Q, done: &mut dyn FnMut(Done)) -> Result<()> {
+        self.reclaim_reached(queue, done)
+    }
+
     fn poll_stream(&mut self, queue: &Q, done: &mut dyn FnMut(Done)) -> Result<()> {
         self.reclaim_reached(queue, done)?;
         if self.pending.is_empty() {

@@ -21,6 +21,7 @@ pub(crate) unsafe fn read(
 ) -> Result<()> {
     match (from, stream.cudarc()) {
         (Address::Device(from), Some(cudarc)) => {
+            refuse_in_capture("reading memory of a GPU", stream)?;
             stream.bind()?;
             // SAFETY: promised by the caller; the wait below ends the copy.
             unsafe { driver::copy_to_host(to, from, bytes, cudarc.cu_stream())? };
@@ -47,6 +48,7 @@ pub(crate) unsafe fn write(to: Address, from: &[u8], stream: &Stream) -> Result<
     }
     match (to, &**stream.context(), stream.cudarc()) {
         (Address::Device(to), Context::Cuda(memory), Some(cudarc)) => {
+            refuse_in_capture("copying from the host", stream)?;
             // SAFETY: promised by the caller.
             unsafe { memory.copy_from_host(to, from.as_ptr(), from.len(), cudarc) }
         }
@@ -106,6 +108,19 @@ pub(crate) unsafe fn fill(to: Address, size: usize, pattern: u32, count: usize, 
         }
         (Address::Device(_), None) => Err(mismatch(stream)),
     }
+}
+
+/// An error if somebody else captures the stream: a copy would be made at each replay, to or from memory of the host that has
+/// long been another's.
+fn refuse_in_capture(what: &str, stream: &Stream) -> Result<()> {
+    if !stream.is_captured()? {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: format!("{what} on a stream that is being captured").into(),
+        reason: "each replay would use the host's memory again, which is not kept for it; copy before the capture or after it"
+            .into(),
+    })
 }
 
 /// Memory of a GPU with a stream of another device. Streams are checked before memory is used on them.

@@ -166,7 +166,11 @@ fn requires_grad<'a>(params: impl Iterator<Item = &'a Param>) -> String {
 /// The same of a call, for which gradients may be disabled.
 fn asks<'a>(params: impl Iterator<Item = &'a Param>) -> String {
     let any = requires_grad(params);
-    if any.contains(" or ") { format!("({any}) and _is_grad_enabled()") } else { format!("{any} and _is_grad_enabled()") }
+    if any.contains(" or ") {
+        format!("({any}) and _is_grad_enabled()")
+    } else {
+        format!("{any} and _is_grad_enabled()")
+    }
 }
 
 /// Tensors by their names, as a function takes them that says which of them is wrong.

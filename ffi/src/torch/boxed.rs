@@ -2,7 +2,7 @@
 
 use super::api::{Api, Cuda, Handle};
 use crate::call::{self, Arg, ArgList, CallFn};
-use crate::device;
+use crate::device::{self, Lives};
 use crate::error::{Error, Result};
 use crate::op::{AttributeType, DTYPES, Kind, Op};
 use crate::scratch::{Block, Memory};
@@ -134,7 +134,7 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
         Place::Cuda(index) => Cuda::get()?.stream(index as i32)?,
     };
     // SAFETY: the stream is PyTorch's current one of that device.
-    let device = unsafe { device::of(place, stream) }?;
+    let device = unsafe { device::of(place, stream, Lives::Long) }?;
     // A guard costs more than all else here: PyTorch asks the driver for the state of contexts when it ends.
     let _current = match place {
         Place::Cuda(index) if !device.is_current()? => Some(Current::enter(index as i32)?),

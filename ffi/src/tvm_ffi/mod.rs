@@ -9,7 +9,7 @@ mod api;
 pub use api::Any;
 
 use crate::call::{self, Arg, ArgList, CallFn, Exported};
-use crate::device;
+use crate::device::{self, Lives};
 use crate::error::{Error, Result};
 use crate::memory::RuntimeMemory;
 use crate::op::{AttributeType, DTYPES, Kind, Op, Value};
@@ -67,13 +67,13 @@ fn run(op: &'static Op, function: CallFn, given: &[Any]) -> Result<()> {
         Place::Cuda(index) => Api::get()?.stream(index),
     };
     // SAFETY: the stream is the environment's current one of that device.
-    let device = unsafe { device::of(place, stream) }?;
-    match place {
+    let device = unsafe { device::of(place, stream, Lives::ForTheCall) }?;
+    device.keeping_current(|| match place {
         Place::Cuda(index) if op.scratch && Api::get()?.has_allocator() => {
             call::run(op, function, &args, &device, &EnvironmentMemory { index })
         }
         _ => call::run(op, function, &args, &device, &RuntimeMemory::new(&device)),
-    }
+    })
 }
 
 fn read<'a>(name: &str, kind: &Kind, value: &'a Any) -> Result<Arg<'a>> {

@@ -1,10 +1,10 @@
 //! Launches on a stream that somebody else is capturing into a CUDA graph.
 //!
-//! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when. So its record
-//! belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then the records are freed.
-//! Until then they are looked at whenever somebody asks the stream for errors. Memory that such launches need beside what they
-//! are given lives as long, too. The driver may not be called where it says that a graph is gone: memory is freed when
-//! somebody asks the next time, whichever stream.
+//! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when, nor on which
+//! stream. So its record belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then
+//! the records are freed. Until then they are looked at whenever somebody asks a stream of somebody else in the context for
+//! errors: who asks first is told. Memory that such launches need beside what they are given lives as long, too. The driver
+//! may not be called where it says that a graph is gone: memory is freed when somebody asks the next time, whichever stream.
 
 use super::lock;
 use crate::context::CudaMemory;
@@ -26,18 +26,22 @@ const BLOCK: usize = 64;
 /// writes next are a few words, which take microseconds.
 const SETTLE: Duration = Duration::from_millis(1);
 
-/// The graphs in which launches of a stream were captured.
+/// What a stream knows of graphs into which somebody else captures it.
 pub(super) struct Captured {
     stream: u64,
+    /// That of the context.
     ledger: &'static Ledger,
-    graphs: Mutex<Vec<(u64, Arc<Records>)>>,
-    /// Whether there are any, for those who look without the lock.
-    is_used: AtomicBool,
 }
+
+/// The graphs in which launches were captured, by the driver's number of the capture.
+static GRAPHS: Mutex<Vec<(u64, Arc<Records>)>> = Mutex::new(Vec::new());
+/// Whether there are any, for those who look without the lock.
+static ARE_USED: AtomicBool = AtomicBool::new(false);
 
 /// The records of one captured graph, and what else it keeps.
 struct Records {
     memory: Arc<CudaMemory>,
+    /// The stream that was captured, which is told where nobody else of the context asks.
     stream: u64,
     ledger: &'static Ledger,
     slots: Mutex<Slots>,
@@ -82,19 +86,16 @@ unsafe extern "C" fn destroyed(records: *mut c_void) {
     ARE_GONE.store(true, Ordering::Release);
 }
 
-/// Takes the last errors of graphs that are gone, and frees what they kept.
+/// Takes the last errors of graphs that are gone, for the stream that asks or else for their own, and frees what they kept.
 #[cold]
-fn sweep() {
+fn sweep(asking: &Captured) {
     let mut list = lock(&GONE);
     ARE_GONE.store(false, Ordering::Release);
     let gone = std::mem::take(&mut *list);
     // The driver may wait for the list, so that it is not locked while memory is freed.
     drop(list);
     for records in gone {
-        // Of a stream that is gone nobody asks.
-        if Arc::strong_count(&records) > 1 {
-            records.collect();
-        }
+        records.collect(if asking.is_of(&records) { asking.stream } else { records.stream });
         records.free();
     }
 }
@@ -102,7 +103,12 @@ fn sweep() {
 impl Captured {
     /// Of the stream with this number, whose errors go to this ledger.
     pub(super) fn new(stream: u64, ledger: &'static Ledger) -> Captured {
-        Captured { stream, ledger, graphs: Mutex::default(), is_used: AtomicBool::new(false) }
+        Captured { stream, ledger }
+    }
+
+    /// Whether the graph is of the stream's context.
+    fn is_of(&self, records: &Records) -> bool {
+        std::ptr::eq(self.ledger, records.ledger)
     }
 
     /// A record for a launch that is given to the stream next, if that is being captured.
@@ -132,7 +138,7 @@ impl Captured {
         memory.bind()?;
         // SAFETY: the stream is alive, its context is current.
         let Some((id, graph)) = (unsafe { driver::capture_of(stream)? }) else { return Ok(None) };
-        let mut graphs = lock(&self.graphs);
+        let mut graphs = lock(&GRAPHS);
         let known = graphs.iter().find(|(known, _)| *known == id).map(|(_, records)| records.clone());
         let records = match known {
             Some(records) => records,
@@ -153,28 +159,38 @@ impl Captured {
                     return Err(error);
                 }
                 graphs.push((id, records.clone()));
-                self.is_used.store(true, Ordering::Release);
+                ARE_USED.store(true, Ordering::Release);
                 records
             }
         };
         Ok(Some(records))
     }
 
-    /// Gives the errors that replays have reported so far to the ledger, and frees what graphs of any stream kept that are
-    /// gone.
+    /// Whether replays may report errors in the stream's context.
+    pub(super) fn has_graphs(&self) -> bool {
+        ARE_USED.load(Ordering::Acquire) && lock(&GRAPHS).iter().any(|(_, records)| self.is_of(records))
+    }
+
+    /// Gives the errors that replays in the context have reported so far to the ledger, as those of this stream, and frees what
+    /// graphs kept that are gone.
+    #[inline]
     pub(super) fn collect(&self) {
         if ARE_GONE.load(Ordering::Acquire) {
-            sweep();
+            sweep(self);
         }
-        if !self.is_used.load(Ordering::Acquire) {
-            return;
+        if ARE_USED.load(Ordering::Acquire) {
+            self.collect_all();
         }
-        let mut graphs = lock(&self.graphs);
-        graphs.retain(|(_, records)| {
-            records.collect();
-            !records.is_freed.load(Ordering::Acquire)
-        });
-        self.is_used.store(!graphs.is_empty(), Ordering::Release);
+    }
+
+    #[cold]
+    fn collect_all(&self) {
+        let mut graphs = lock(&GRAPHS);
+        graphs.retain(|(_, records)| !records.is_freed.load(Ordering::Acquire));
+        ARE_USED.store(!graphs.is_empty(), Ordering::Release);
+        for (_, records) in graphs.iter().filter(|(_, records)| self.is_of(records)) {
+            records.collect(self.stream);
+        }
     }
 }
 
@@ -200,7 +216,8 @@ impl Records {
         Ok(CapturedLaunch { launch, address })
     }
 
-    fn collect(&self) {
+    /// Gives the errors of replays so far to the ledger, as those of a stream.
+    fn collect(&self, stream: u64) {
         let state = lock(&self.slots);
         if !state.slots.iter().any(Slot::is_claimed) {
             return;
@@ -211,7 +228,7 @@ impl Records {
             let record = unsafe { slot.record.read_volatile() };
             // SAFETY: as above. A replay that fails from here on claims the record anew.
             unsafe { slot.record.write_volatile(LaunchRecord::default()) };
-            self.ledger.lock().push_error(self.stream, slot.launch, slot.source.error(&record));
+            self.ledger.lock().push_error(stream, slot.launch, slot.source.error(&record));
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 impl StreamInner {
     pub(super) fn finish(&self) -> Result<()> {
-        let Work::Cuda { queue, ring, captured } = &self.work else {
+        let Work::Cuda { queue, ring, .. } = &self.work else {
             return Ok(());
         };
         let order = lock(ring).snapshot();
@@ -20,7 +20,6 @@ impl StreamInner {
         let mut done = Collect::new(self);
         lock(ring).complete(order, &mut |ended| done.add(ended));
         drop(done);
-        captured.collect();
         for (replays, graph) in graphs {
             let mut done = Collect::new(self);
             let ended = graph.complete(replays, &mut |launch, error| done.locked().push_error(self.id, launch, error));
@@ -49,24 +48,44 @@ impl StreamInner {
         }
     }
 
-    /// Looks at the records of launches that are known to be complete, without waiting for anything.
+    /// Has what replays of somebody else's graphs have reported told to those who ask the stream for errors, which is theirs.
+    #[inline]
+    pub(super) fn collect_replays(&self) {
+        if let Work::Cuda { queue, captured, .. } = &self.work
+            && queue.is_foreign
+        {
+            captured.collect();
+        }
+    }
+
+    /// Whether replays of somebody else's graphs may report errors to those who ask the stream.
+    pub(super) fn has_replays(&self) -> bool {
+        matches!(&self.work, Work::Cuda { queue, captured, .. } if queue.is_foreign && captured.has_graphs())
+    }
+
+    /// Looks at the records of launches that are known to be complete, without waiting for anything. Others than the stream's
+    /// user may ask.
     pub(crate) fn poll(&self) {
-        self.poll_if(|_| true);
-    }
-
-    /// As `poll`, for who wants errors alone: the driver is asked only if a record shows one, or there are many.
-    #[inline]
-    pub(crate) fn poll_errors(&self) {
-        self.poll_if(Ring::may_have_failed);
-    }
-
-    #[inline]
-    fn poll_if(&self, is_worth_it: impl FnOnce(&Ring<CudaQueue>) -> bool) {
-        let Work::Cuda { queue, ring, captured } = &self.work else { return };
-        captured.collect();
+        let Work::Cuda { queue, ring, .. } = &self.work else { return };
         // Whoever holds the lock looks at them too, and may be waiting.
         let Ok(mut ring) = ring.try_lock() else { return };
-        if is_worth_it(&ring) {
+        // Somebody else's stream may be gone where its user does not ask.
+        let mut done = Collect::new(self);
+        let polled = match queue.is_foreign {
+            true => ring.poll_marks(queue, &mut |ended| done.add(ended)),
+            false => ring.poll(queue, &mut |ended| done.add(ended)),
+        };
+        note_failure(polled);
+    }
+
+    /// As `poll`, for the stream's user, who wants errors alone: the driver is asked only if a record shows one, or there are
+    /// many.
+    #[inline]
+    pub(crate) fn poll_errors(&self) {
+        let Work::Cuda { queue, ring, .. } = &self.work else { return };
+        self.collect_replays();
+        let Ok(mut ring) = ring.try_lock() else { return };
+        if ring.may_have_failed() {
             self.poll_ring(queue, &mut ring);
         }
     }
@@ -74,14 +93,18 @@ impl StreamInner {
     #[cold]
     fn poll_ring(&self, queue: &CudaQueue, ring: &mut Ring<CudaQueue>) {
         let mut done = Collect::new(self);
-        if let Err(error) = ring.poll(queue, &mut |ended| done.add(ended)) {
-            log::debug!("the launches of a stream cannot be looked at: {error}");
-        }
+        note_failure(ring.poll(queue, &mut |ended| done.add(ended)));
     }
 
     /// Those that are alive. Cloned, because they take locks of their own.
     fn graphs(&self) -> Vec<Arc<GraphRecords>> {
         lock(&self.graphs).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn note_failure(polled: Result<()>) {
+    if let Err(error) = polled {
+        log::debug!("the launches of a stream cannot be looked at: {error}");
     }
 }
 
@@ -110,14 +133,13 @@ impl<'s> Collect<'s> {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        if let Work::Cuda { queue, ring, captured } = &self.work {
+        if let Work::Cuda { queue, ring, .. } = &self.work {
             // The records must not be freed while a kernel may write to them. When waiting fails, the
             // context is broken and no kernel runs in it any more.
             let is_in_use = lock(ring).is_in_use();
             if is_in_use && let Err(error) = self.finish() {
                 log::warn!("a stream was dropped while its device does not answer: {error}");
             }
-            captured.collect();
             // The fields that follow free pinned memory and events in the current context.
             let _ = queue.memory.bind();
         }

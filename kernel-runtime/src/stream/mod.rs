@@ -136,6 +136,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         capture::refuse("synchronising a stream")?;
         self.finish()?;
+        self.0.collect_replays();
         self.take_oldest_error().map_or(Ok(()), Err)
     }
 
@@ -313,6 +314,16 @@ impl Stream {
     /// Waits until everything is done and collects the errors of launches, but takes none.
     pub(crate) fn finish(&self) -> Result<()> {
         self.0.finish()
+    }
+
+    /// Has the errors of replays that are known so far told to those who ask this stream, if it is somebody else's.
+    pub(crate) fn collect_replays(&self) {
+        self.0.collect_replays();
+    }
+
+    /// Whether replays of somebody else's graphs may report errors to those who ask this stream.
+    pub(crate) fn has_replays(&self) -> bool {
+        self.0.has_replays()
     }
 
     /// What tells streams apart. It differs between threads for a per-thread stream, which is

@@ -11,7 +11,7 @@ mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
 use kernel_runtime::launch::shapes_of;
-use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, profile};
+use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, profile, synchronize_all};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -434,9 +434,141 @@ fn what_a_graph_kept_is_freed_by_whoever_asks_next() -> Result<()> {
         graph.replay();
         idle.wait();
         drop(graph);
-        owner.check_that_memory_is_freed(|| other.poll_error().map_or(Ok(()), Err))?;
-        assert_eq!(number(device.poll_error().map_or(Ok(()), Err)), Some(3), "what it reported is heard");
+        let mut heard = None;
+        owner.check_that_memory_is_freed(|| {
+            heard = number(other.poll_error().map_or(Ok(()), Err));
+            Ok(())
+        })?;
+        assert_eq!(heard, Some(3), "what it reported is heard");
         assert_eq!((device.poll_error(), other.poll_error()), (None, None));
+        Ok(())
+    })
+}
+
+/// A framework captures on a stream of its own, and replays on whichever is its current one.
+#[test]
+fn errors_of_replays_on_other_streams_are_told() -> Result<()> {
+    on_a_gpu(|| {
+        let (captured, owner) = (Owner::new(), Owner::new());
+        let (device, other) = (captured.device()?, owner.device()?);
+        let (x, index, out) = (captured.upload(&numbers()), captured.upload(&[BEYOND + 2]), captured.zeros(1));
+        let graph = captured.capture(|| {
+            // SAFETY: all is used in the order of the graph.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(&device)
+        })?;
+        graph.replay_on(&owner);
+        owner.wait();
+        assert_eq!(number(other.poll_error().map_or(Ok(()), Err)), Some(2), "the next call on that stream");
+        assert_eq!((device.poll_error(), other.poll_error()), (None, None));
+        // Those who wait for the captured stream alone do not know where it runs.
+        graph.replay_on(&owner);
+        assert_eq!(number(synchronize_all(std::slice::from_ref(&device))), Some(2));
+        assert_eq!(synchronize_all(&[device.clone(), other.clone()]), Ok(()));
+        // Each device's error is kept for the next time.
+        for device in [&device, &other] {
+            // SAFETY: each writes its own, and all is waited for.
+            let (x, index, own) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(owner.zeros(1), 1)?) };
+            choose(x, index, own).grid(1).launch(device)?;
+        }
+        for expected in [Some(2), Some(2), None] {
+            assert_eq!(number(synchronize_all(&[device.clone(), other.clone()])), expected);
+        }
+        Ok(())
+    })
+}
+
+/// What is launched elsewhere looks at other streams too, but not at those that may be gone.
+#[test]
+fn streams_that_their_owner_has_destroyed_are_left_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let (x, index, out) = (owner.upload(&numbers()), owner.upload(&[5i64]), owner.zeros(1));
+        let run = |device: &Device| -> Result<()> {
+            // SAFETY: all is used in the order of one stream after the other.
+            let (x, index, out) =
+                unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?, device.borrow_mut(out, 1)?) };
+            choose(x, index, out).grid(1).launch(device)
+        };
+        for _ in 0..3 {
+            let gone = Owner::new();
+            run(&gone.device()?)?;
+            gone.wait();
+            gone.destroy();
+        }
+        let device = owner.device()?;
+        (0..3000).try_for_each(|_| run(&device))?;
+        device.synchronize()
+    })
+}
+
+#[test]
+fn contexts_that_were_current_stay_so() -> Result<()> {
+    on_a_gpu(|| {
+        // The legacy stream is one of the current context, whichever that is.
+        let owner = Owner::legacy();
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        owner.leave_context();
+        device.keeping_current(|| {
+            // SAFETY: all is used in the order of the owner's stream.
+            let (x, out) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(out, N)?) };
+            add::<_, 64>(x, x, out, N as i32).grid(5).launch(&device)
+        })?;
+        assert!(Owner::has_left_context());
+        assert_eq!(synchronize_all(std::slice::from_ref(&device)), Ok(()));
+        assert!(Owner::has_left_context());
+        assert_eq!(Owner::legacy().read(out, N), numbers().iter().map(|x| x + x).collect::<Vec<f32>>());
+        Ok(())
+    })
+}
+
+/// A replay would copy from memory of the host that has long been another's.
+#[test]
+fn copies_with_the_host_are_refused_in_captures_of_somebody_else() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, wide) = (owner.upload(&numbers()), owner.upload(&[0.0f64; 4]));
+        let refused = |done: Result<()>| {
+            let text = done.expect_err("the graph would keep it").to_string();
+            assert!(text.contains("on a stream that is being captured"), "{text}");
+        };
+        let graph = owner.capture(|| {
+            // SAFETY: all is used in the order of the graph.
+            let (mut x, mut wide) = unsafe { (device.borrow_mut::<f32>(x, N)?, device.borrow_mut::<f64>(wide, 4)?) };
+            refused(x.copy_from_slice(&numbers()));
+            refused(x.to_vec().map(drop));
+            refused(wide.fill(1.0));
+            x.fill(2.0)
+        })?;
+        graph.replay();
+        owner.wait();
+        assert_eq!(owner.read(x, N), vec![2.0; N]);
+        device.synchronize()
+    })
+}
+
+/// A launch that is captured has not run: what a buffer holds is what it held.
+#[test]
+fn captured_launches_leave_errors_of_buffers_where_they_are() -> Result<()> {
+    on_a_gpu(|| {
+        let owner = Owner::new();
+        let device = owner.device()?;
+        let (x, bad, good) = (owner.upload(&numbers()), owner.upload(&[BEYOND + 8]), owner.upload(&[5i64]));
+        let mut out = device.zeros::<f32>(1)?;
+        let mut run = |index: u64| -> Result<()> {
+            // SAFETY: all is used in the order of the owner's stream and of its graph.
+            let (x, index) = unsafe { (device.borrow(x, N)?, device.borrow(index, 1)?) };
+            choose(x, index, &mut out).grid(1).launch(&device)
+        };
+        run(bad)?;
+        let graph = owner.capture(|| run(good))?;
+        assert_eq!(number(out.to_vec().map(drop)), Some(8));
+        drop(graph);
+        while device.poll_error().is_some() {}
         Ok(())
     })
 }

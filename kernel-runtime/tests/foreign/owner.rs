@@ -117,6 +117,20 @@ impl Owner {
         elements
     }
 
+    /// Destroys the stream, without telling anybody.
+    pub fn destroy(self) {
+        // SAFETY: nobody uses it again.
+        ok(unsafe { sys::cuStreamDestroy_v2(self.stream) });
+    }
+
+    /// Whether no context is current on this thread.
+    pub fn has_left_context() -> bool {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the result has a place.
+        ok(unsafe { sys::cuCtxGetCurrent(&mut context) });
+        context.is_null()
+    }
+
     /// Waits without telling anybody.
     pub fn wait(&self) {
         // SAFETY: the stream is alive.
@@ -183,6 +197,12 @@ impl Graph {
     pub fn replay(&self) {
         // SAFETY: both are alive.
         ok(unsafe { sys::cuGraphLaunch(self.exec, self.stream) });
+    }
+
+    /// On a stream that was not captured.
+    pub fn replay_on(&self, owner: &Owner) {
+        // SAFETY: both are alive.
+        ok(unsafe { sys::cuGraphLaunch(self.exec, owner.stream) });
     }
 }
 

@@ -45,5 +45,9 @@ def register_torch():
 
 
 def synchronize():
-    """Waits for all GPUs that operators were called on. Raises the oldest error of a kernel that was not raised yet."""
+    """Waits for all GPUs that operators were called on. Raises the oldest error of a kernel that was not raised yet.
+
+    Where operators were captured into CUDA graphs, it waits for all of the GPU, whichever stream they are replayed on; so not
+    while another stream is captured. Of TVM-FFI's streams it waits for default streams alone: others may be gone.
+    """
     _check(_library.tilewright_synchronize())

@@ -147,7 +147,10 @@ fn note<'s>(args: &[Arg<'_>], ready: &Ready, stream: &'s Stream) -> Result<Optio
     match &ready.variant.reports {
         Some(reports) => {
             let record = stream.acquire_record_of(reports.clone(), loads.uses(args))?;
-            loads::set_suspect(args, record.place());
+            // What is captured has not run: what buffers hold is as it was.
+            if record.place() != 0 {
+                loads::set_suspect(args, record.place());
+            }
             Ok(Some(record))
         }
         None => {
