@@ -155,6 +155,7 @@ pub use tilewright::{DType, ElementType};
 /// `backward = f` names the operator that computes gradients. Its parameters say by their names what it takes: `d_y` is the gradient of
 /// the output `y`; other tensors are inputs or outputs of the operator, and attributes are its attributes. It gives `d_x` for
 /// each input `x` that has a gradient, or `d_x_and_y` for two that have the same and are always given. Whether that fits is checked when the crate compiles. Gradients come in contiguous.
+/// An input without one must not require it: the packages refuse it. An output of which no gradient is taken is a constant to them.
 ///
 /// # `vmap`
 ///

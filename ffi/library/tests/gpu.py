@@ -127,6 +127,37 @@ def graphs():
                 compared += 1
     torch.cuda.synchronize()
     row("torch.cuda.graph, 1000 replays", f"{compared} results within {worst:.1e} of the call", worst < 2e-2)
+    graph_errors()
+
+
+def graph_errors():
+    """Errors of replays, which run on another stream than was captured."""
+    import torch
+
+    import tilewright_ops
+    import tilewright_ops.torch as ops
+
+    x, ids = torch.randn(8, device="cuda"), torch.tensor([3], device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        taken = ops.take(x, ids)
+    told = []
+    for ask in (lambda: ops.softmax(x), tilewright_ops.synchronize):
+        ids.fill_(8)
+        graph.replay()
+        # An operator finds what is over, `synchronize` waits itself.
+        if not told:
+            torch.cuda.synchronize()
+        try:
+            ask()
+            told.append("nothing")
+        except RuntimeError as error:
+            told.append(str(error))
+    ids.fill_(5)
+    graph.replay()
+    tilewright_ops.synchronize()
+    is_right = all("of `x`, which has 8 elements" in text for text in told) and taken.item() == x[5].item()
+    row("torch.cuda.graph, an index outside in a replay", "; ".join(text[:60] for text in told), is_right)
 
 
 def compiled():
