@@ -1,7 +1,7 @@
 //! What the kernels become for a GPU, without one.
 
 use super::backward::BackwardConfig;
-use super::backward::fused::kernels::AttentionFusedBackwardConsts;
+use super::backward::fused::kernels::{AttentionFusedBackwardConsts, AttentionQueriesScaleConsts};
 use super::backward::kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
 use super::fp8::{AttentionFp8Consts, parts};
@@ -64,8 +64,11 @@ fn forward_is_fed_and_spills_nothing() {
 fn backward(d: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<[Code; 2]> {
     let config = BackwardConfig::rule(HOPPER, 16, d, [!(bias || cap || packed && window), false]);
     let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
-    let keys =
-        keys.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2).compile(Target::sm_90a());
+    let keys = keys
+        .request::<f16>(bias, packed, packed, true, false, cap, window)
+        .num_warps(8)
+        .num_stages(2)
+        .compile(Target::sm_90a());
     let queries =
         AttentionQueriesBackwardConsts { BM: config.queries_block_q, BN: config.queries_block_k, D: d, DV: d };
     let queries = queries.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2);
@@ -223,22 +226,24 @@ fn latent_attention_is_fed_and_spills_nothing() {
     }
 }
 
-/// The kernel of all gradients of f16 in these blocks, as Hopper runs it.
-fn fused(d: usize, [block_q, block_k, warps, stages]: [usize; 4], options: [bool; 4]) -> Option<Code> {
+/// The kernel of all gradients of f16 in these blocks, as Hopper runs it, of rotated queries and keys or not: those
+/// into one tensor.
+fn fused(d: usize, [block_q, block_k, warps, stages]: [usize; 4], options: [bool; 4], rotated: bool) -> Option<Code> {
     let [bias, packed, cap, window] = options;
     let compiled = AttentionFusedBackwardConsts { BM: block_q, BN: block_k, D: d, DV: d }
-        .request::<f16>(bias, packed, packed, cap, window)
+        .request::<f16, f32>(bias, packed, packed, rotated, rotated, !rotated, rotated, cap, window)
         .num_warps(warps as u32)
         .num_stages(stages as u32)
         .compile(Target::sm_90a());
-    code(&format!("fused {d} in {block_q} x {block_k}, {warps} warps, options {options:?}"), compiled, "sm_90a")
+    let name = format!("fused {d} in {block_q} x {block_k}, {warps} warps, options {options:?}, rotated {rotated}");
+    code(&name, compiled, "sm_90a")
 }
 
 #[test]
 fn gradients_in_one_kernel_are_fed_and_spill_nothing() {
     let blocks = [(64, [64, 128, 8, 2]), (64, [64, 64, 4, 2]), (128, [64, 128, 8, 2])];
-    for (d, blocks) in blocks {
-        let Some(code) = fused(d, blocks, [false; 4]) else { return };
+    for (d, blocks, rotated) in blocks.into_iter().flat_map(|(d, blocks)| [(d, blocks, false), (d, blocks, true)]) {
+        let Some(code) = fused(d, blocks, [false; 4], rotated) else { return };
         code.assert_clean("fused");
         code.assert_fed("fused");
         // Sums leave as blocks, and vectors come with the factors.
@@ -252,7 +257,7 @@ fn gradients_in_one_kernel_are_fed_and_spill_nothing() {
         let config = BackwardConfig::rule(HOPPER, 16, d, [true; 2]);
         let BackwardConfig { keys_block_q, keys_block_k, num_warps, num_stages, .. } = config;
         let blocks = [keys_block_q, keys_block_k, num_warps, num_stages];
-        let Some(code) = fused(d, blocks, options) else { return };
+        let Some(code) = fused(d, blocks, options, false) else { return };
         code.assert_fed("packed");
         let bytes = 2 * block_bytes(d, blocks) + 2 * 4 * keys_block_q;
         assert!(code.report.contains(&format!("through 2 slots of {bytes} bytes")), "{}", code.report);
@@ -291,5 +296,18 @@ fn forward_of_bytes_is_fed_and_spills_nothing() {
         let weights = config.block_q * config.block_k / (config.num_warps * 32);
         let rounded = code.count(&["F2FP", "E4M3"]);
         assert_eq!(rounded, weights / 2, "{}", code.summary());
+    }
+}
+
+/// The kernel behind that of all gradients: it rotates those of queries in wide accesses, and nothing is spilled.
+#[test]
+fn gradients_of_queries_are_rotated_in_wide_accesses() {
+    for d in [64, 128] {
+        let consts = AttentionQueriesScaleConsts { BM: 2048 / d, D: d };
+        let compiled = consts.request::<f16, f32>(true, true).num_warps(4).compile(Target::sm_90a());
+        let Some(code) = code(&format!("scale {d}, rotated"), compiled, "sm_90a") else { return };
+        code.assert_clean("scale");
+        // Two halves of sums and two tables of 8 elements each, and the halves of what is stored.
+        assert_eq!((code.count(&["LDG", "128"]), code.count(&["STG", "128"])), (8, 2), "{}", code.summary());
     }
 }

@@ -100,3 +100,14 @@ pub(super) fn places_of_sequences<const N: usize>(
 pub(super) fn place_of_sequence(start: i32, sequence: i32) -> i32 {
     (start + 3 * sequence) / 4 * 4
 }
+
+/// Pairs of a gradient rotated by the negative angles: the gradient of what was rotated by them.
+#[device]
+pub(super) fn rotate_back<A: Float, const M: usize, const N: usize>(
+    a: Tile<A, { [M, N] }>,
+    b: Tile<A, { [M, N] }>,
+    cosine: Tile<A, { [M, N] }>,
+    sine: Tile<A, { [M, N] }>,
+) -> (Tile<A, { [M, N] }>, Tile<A, { [M, N] }>) {
+    (a * cosine + b * sine, b * cosine - a * sine)
+}

@@ -29,6 +29,7 @@
 //! | function | keys and values | for |
 //! |---|---|---|
 //! | [`forward`], [`backward`] | `[batch, kv_heads, keys, d]` | training, prompts |
+//! | [`backward_rotated`], [`backward_rotated_qkv_into`] | the same, rotated before | training with rotary embedding |
 //! | [`forward_fp8`] | the same, of 8 bits with scales | prompts |
 //! | [`forward_packed`], [`backward_packed`] | `[tokens, kv_heads, d]`, sequences one after the other | batches of different lengths |
 //! | [`decode`] | `[batch, kv_heads, keys, d]` | few queries over many keys |
@@ -52,8 +53,9 @@ mod shape;
 mod variants;
 
 pub use backward::{
-    BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed, backward_packed_into,
-    backward_packed_into_with, backward_packed_workspace, backward_workspace,
+    BackwardConfig, Gradients, Rotation, Saved, SavedPacked, backward, backward_into, backward_packed,
+    backward_packed_into, backward_packed_into_with, backward_packed_workspace, backward_rotated,
+    backward_rotated_into, backward_rotated_qkv_into, backward_workspace,
 };
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use fp8::{Fp8Scales, forward_fp8, forward_fp8_into, forward_fp8_into_with, forward_fp8_workspace};

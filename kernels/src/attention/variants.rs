@@ -1,12 +1,13 @@
 //! Launches run the fast variants of kernels: the host proves that no access leaves its buffer.
 
+use super::backward::fused::kernels::{AttentionFusedBackwardConsts, AttentionQueriesScaleConsts};
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::AttentionConsts;
 use super::mla::AttentionMlaConsts;
 use super::serving::kernels::AttentionCachedConsts;
 use tilewright::launch::{CompiledKernel, LaunchVariant, Target};
 use tilewright::prelude::*;
-use tilewright::{Result, TensorDesc};
+use tilewright::{Result, TensorDesc, TensorDescMut};
 
 const HEADS: usize = 2;
 const ROWS: usize = 200;
@@ -91,7 +92,8 @@ fn backward() {
         none(),
         none(),
         &mut dk,
-        &mut dv,
+        Some(&mut dv),
+        None,
         rows,
         rows,
         d,
@@ -139,6 +141,64 @@ fn backward() {
         strides[2],
     );
     assert_fast(call.grid((2, HEADS, 1)).num_warps(8).num_stages(2).compile(Target::sm_90a()));
+}
+
+/// One kernel for all gradients and the one behind it, which rotate them back or not.
+#[test]
+fn gradients_in_one_kernel() {
+    let device = Device::cpu();
+    let (x, mut dk, mut dv) = (heads(&device), heads(&device), heads(&device));
+    let numbers = device.zeros::<f32>(HEADS * ROWS).unwrap();
+    let logs = TensorDesc::new(&numbers, [1, HEADS, ROWS]).unwrap();
+    let mut sums = device.zeros::<f32>(HEADS * ROWS * D).unwrap();
+    let tables = [(); 2].map(|()| device.zeros::<f32>(ROWS * D / 2).unwrap());
+    let (rows, d, stride) = (ROWS as i32, D as i32, (ROWS * D) as i64);
+    let strides = [HEADS as i64 * stride, stride, D as i64];
+    let none = || None::<&Buffer<i32>>;
+    let x = described(&x);
+    for rotated in [false, true] {
+        let mut sums_blocks = TensorDescMut::new(&mut sums, [1, HEADS, ROWS, D]).unwrap();
+        let [cos, sin] = tables.each_ref().map(|table| rotated.then_some(table));
+        let call = AttentionFusedBackwardConsts { BM: 64, BN: 64, D: 64, DV: 64 }.call(
+            &x,
+            &x,
+            &x,
+            &x,
+            &logs,
+            &logs,
+            None,
+            none(),
+            none(),
+            cos,
+            sin,
+            &mut sums_blocks,
+            &mut dk,
+            Some(&mut dv),
+            None,
+            rows,
+            rows,
+            d,
+            d,
+            1,
+            0.125,
+            None,
+            None,
+            0,
+            0,
+            0,
+            0,
+            strides[0],
+            strides[1],
+            strides[2],
+            strides[0],
+            strides[1],
+            strides[2],
+        );
+        assert_fast(call.grid((4, HEADS, 1)).num_warps(4).num_stages(2).compile(Target::sm_90a()));
+        let call = AttentionQueriesScaleConsts { BM: 64, D: 64 }
+            .call(&sums, cos, sin, &mut dk, rows, rows, d, d, 0.125, strides[0], strides[1], strides[2]);
+        assert_fast(call.grid((4, HEADS, 1)).num_warps(4).compile(Target::sm_90a()));
+    }
 }
 
 /// Pages whose numbers are loaded: they are limited to those that there are.

@@ -7,7 +7,7 @@ use tilewright::prelude::*;
 use tilewright_kernels::attention::{self, Attention, BackwardConfig};
 use tilewright_kernels::{Context, Table, Tensor};
 
-const BLOCKS: BackwardConfig = BackwardConfig {
+pub(super) const BLOCKS: BackwardConfig = BackwardConfig {
     keys_block_q: 32,
     keys_block_k: 32,
     queries_block_q: 32,
@@ -18,7 +18,7 @@ const BLOCKS: BackwardConfig = BackwardConfig {
 };
 
 /// A context whose table says this configuration for heads of `d` and so many queries and keys.
-fn saying<T: Real>(cx: &Context, d: usize, [queries, keys]: [usize; 2], config: BackwardConfig) -> Context {
+pub(super) fn saying<T: Real>(cx: &Context, d: usize, [queries, keys]: [usize; 2], config: BackwardConfig) -> Context {
     let mut table = Table::new();
     table.insert(cx.device().name(), T::ELEMENT, &[d, queries, keys], config);
     cx.clone().with_table(table)

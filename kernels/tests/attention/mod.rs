@@ -3,4 +3,5 @@ mod forward;
 mod fp8;
 mod fused;
 mod reference;
+mod rotated;
 mod serving;

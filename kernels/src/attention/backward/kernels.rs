@@ -77,7 +77,8 @@ pub(in crate::attention) fn attention_deltas<T: Float, const BM: usize, const D:
     store(logs + at + place, log, mask = inside);
 }
 
-/// Gradients of a block of keys and values: a program takes the queries that see it, of all heads of its group.
+/// Gradients of a block of keys and values: a program takes the queries that see it, of all heads of its group. Without `dv` those
+/// of values are `dv_apart` elements behind those of keys, in the same memory.
 ///
 /// The grid is `[blocks of keys, key heads, batches]`.
 #[kernel(flush = true)]
@@ -98,7 +99,8 @@ pub(in crate::attention) fn attention_keys_backward<
     q_starts: Option<Ptr<i32>>,
     k_starts: Option<Ptr<i32>>,
     dk: PtrMut<T>,
-    dv: PtrMut<T>,
+    dv: Option<PtrMut<T>>,
+    dv_apart: Option<i64>,
     queries: i32,
     keys: i32,
     key_columns: i32,
@@ -199,8 +201,13 @@ pub(in crate::attention) fn attention_keys_backward<
     let rows = (k_start + key)[(.., None)] as i64;
     let inside = (key < keys)[(.., None)];
     let (column, key_column) = (arange(0, DV), arange(0, D));
-    let dv = dv + (page as i64 * dv_batch + key_head as i64 * dv_head);
-    store(dv + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    let dv_first = page as i64 * dv_batch + key_head as i64 * dv_head;
+    if let Some(dv) = dv {
+        store(dv + dv_first + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    }
+    if let Some(apart) = dv_apart {
+        store(dk + (apart + dv_first) + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    }
     let dk = dk + (page as i64 * dk_batch + key_head as i64 * dk_head);
     store(dk + rows * dk_row + key_column, (dk_sum * scale) as T, mask = inside & (key_column < key_columns));
 }

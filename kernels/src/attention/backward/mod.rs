@@ -3,10 +3,13 @@
 pub(super) mod fused;
 pub(super) mod kernels;
 mod packed;
+mod results;
+mod rotated;
 
 pub use packed::{
     SavedPacked, backward_packed, backward_packed_into, backward_packed_into_with, backward_packed_workspace,
 };
+pub use rotated::{Rotation, backward_rotated, backward_rotated_into, backward_rotated_qkv_into};
 
 use super::forward::Starts;
 use super::options::{Attention, Places};
@@ -15,6 +18,7 @@ use crate::config::config;
 use crate::general::write_zeros;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use results::{OfKeys, Results};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, TensorDesc};
@@ -123,6 +127,21 @@ pub struct Gradients<T: DType, const R: usize> {
 ///
 /// As [`forward`](super::forward), and [`Error::InvalidGrid`] of more than 65,535 heads or sequences.
 pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention) -> Result<Gradients<T, 4>> {
+    allocating(cx, saved, options, |workspace, gradients| {
+        launch(cx, saved, NOT_ROTATED, None, options, workspace, gradients)
+    })
+}
+
+/// Queries and keys as they are.
+const NOT_ROTATED: Option<Rotation<'static, f32>> = None;
+
+/// Runs with a workspace and tensors for the gradients, which it gives.
+fn allocating<T: Float>(
+    cx: &Context,
+    saved: Saved<'_, T>,
+    options: &Attention,
+    run: impl FnOnce(TensorViewMut<'_, f32, 4>, Results<'_, T>) -> Result<()>,
+) -> Result<Gradients<T, 4>> {
     Problem::of(&saved.q, &saved.k, &saved.v)?;
     let mut gradients = Gradients {
         dq: Tensor::zeros(cx.device(), saved.q.shape())?,
@@ -131,7 +150,7 @@ pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention
     };
     let mut workspace = Tensor::zeros(cx.device(), backward_workspace(cx, &saved, options)?)?;
     let Gradients { dq, dk, dv } = &mut gradients;
-    backward_into(cx, saved, options, &mut workspace, dq, dk, dv)?;
+    run(workspace.view_mut(), Results::Apart([dq.view_mut(), dk.view_mut(), dv.view_mut()]))?;
     Ok(gradients)
 }
 
@@ -150,7 +169,8 @@ pub fn backward_into<'b, T: Float>(
     dk: impl Into<TensorViewMut<'b, T, 4>>,
     dv: impl Into<TensorViewMut<'b, T, 4>>,
 ) -> Result<()> {
-    launch(cx, saved, None, options, workspace.into(), [dq.into(), dk.into(), dv.into()])
+    let results = Results::Apart([dq.into(), dk.into(), dv.into()]);
+    launch(cx, saved, NOT_ROTATED, None, options, workspace.into(), results)
 }
 
 /// The shape of the workspace with which [`backward_into`] does what the configuration says: `[n, batch, heads, queries]`, with
@@ -167,12 +187,13 @@ pub fn backward_workspace<T: Float>(cx: &Context, saved: &Saved<'_, T>, options:
 }
 
 /// What both kernels of the gradients are given.
-struct Launch<'a, T: DType> {
+struct Launch<'a, T: DType, C: DType> {
     problem: Problem,
     places: Places,
     soft_cap: Option<f64>,
     config: BackwardConfig,
     saved: Saved<'a, T>,
+    rotation: Option<Rotation<'a, C>>,
     starts: Option<Starts<'a>>,
     /// How many sequences there are, and the most queries and keys of one.
     sequences: usize,
@@ -180,13 +201,14 @@ struct Launch<'a, T: DType> {
     keys: usize,
 }
 
-fn launch<T: Float>(
+fn launch<T: Float, C: Float>(
     cx: &Context,
     saved: Saved<'_, T>,
+    rotation: Option<Rotation<'_, C>>,
     starts: Option<(Starts<'_>, usize)>,
     options: &Attention,
     workspace: TensorViewMut<'_, f32, 4>,
-    [mut dq, mut dk, mut dv]: [TensorViewMut<'_, T, 4>; 3],
+    mut results: Results<'_, T>,
 ) -> Result<()> {
     let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
     let Problem { batch, heads, queries, d, dv: d_values, .. } = problem;
@@ -201,10 +223,7 @@ fn launch<T: Float>(
         check::shape("workspace", workspace.shape(), problem.workspace(false, length))?;
     }
     check::shape("workspace", workspace.shape(), [room, batch, heads, length])?;
-    for (name, given, wanted) in [("dq", &dq, &saved.q), ("dk", &dk, &saved.k), ("dv", &dv, &saved.v)] {
-        check::shape(name, given.shape(), wanted.shape())?;
-        contiguous_last(name, &given.as_view())?;
-    }
+    results.check(&saved, &problem)?;
     if !workspace.is_contiguous() {
         return Err(check::invalid("workspace", "has gaps", "give a tensor without"));
     }
@@ -213,6 +232,9 @@ fn launch<T: Float>(
             check::shape(name, view.shape(), [batch, heads, queries])?;
             contiguous_last(name, view)?;
         }
+    }
+    if let Some(rotation) = &rotation {
+        rotation.check(&problem)?;
     }
     let saved = Saved { bias: saved.bias.map(|bias| problem.bias(bias)).transpose()?, ..saved };
     let places = Places::of(options, d)?;
@@ -224,10 +246,7 @@ fn launch<T: Float>(
     let is_empty = heads == 0 || sequences == 0;
     if starts.is_some() {
         // For tokens that no sequence has. These tensors have no gaps. Sums of one kernel are written for all queries.
-        let queries = (!fused || is_empty).then_some(&mut dq);
-        for gradient in queries.into_iter().chain([&mut dk, &mut dv]) {
-            write_zeros(cx, gradient.elements_mut())?;
-        }
+        results.clear(cx, !fused || is_empty)?;
     }
     if is_empty {
         return Ok(());
@@ -242,12 +261,15 @@ fn launch<T: Float>(
     let cleared = if fused { sums.as_mut().map(TensorViewMut::reborrow) } else { None };
     prepare(cx, &problem, &saved, starts.as_ref(), [logs.reborrow(), deltas.reborrow()], cleared)?;
     let soft_cap = options.soft_cap;
-    let launch = Launch { problem, places, soft_cap, config, saved, starts, sequences, queries: longest, keys };
+    let launch =
+        Launch { problem, places, soft_cap, config, saved, rotation, starts, sequences, queries: longest, keys };
     if let Some(sums) = sums.filter(|_| fused) {
-        return launch.fused(cx, logs.as_view(), deltas.as_view(), sums, [dq, dk, dv]);
+        return launch.fused(cx, logs.as_view(), deltas.as_view(), sums, results);
     }
-    launch.keys(cx, logs.as_view(), deltas.as_view(), dk, dv)?;
-    launch.queries(cx, logs.as_view(), deltas.as_view(), dq)
+    launch.keys(cx, logs.as_view(), deltas.as_view(), results.keys_and_values(&problem)?)?;
+    launch.turn_keys_back(cx, results.keys(&problem)?)?;
+    launch.queries(cx, logs.as_view(), deltas.as_view(), results.queries(&problem)?)?;
+    launch.turn_queries_back(cx, results.queries(&problem)?)
 }
 
 /// Whether there is no bias, no soft cap and no window over packed sequences.
@@ -346,7 +368,7 @@ fn rows_of<'a>(view: &TensorView<'a, f32, 3>) -> Result<TensorDesc<'a, f32, 3>> 
     TensorDesc::with_strides(view.elements(), view.shape(), view.strides())
 }
 
-impl<T: Float> Launch<'_, T> {
+impl<T: Float, C: Float> Launch<'_, T, C> {
     fn bias_strides(&self) -> [i64; 4] {
         self.saved.bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64))
     }
@@ -356,14 +378,13 @@ impl<T: Float> Launch<'_, T> {
         cx: &Context,
         logs: TensorView<'_, f32, 3>,
         deltas: TensorView<'_, f32, 3>,
-        dk: TensorViewMut<'_, T, 4>,
-        dv: TensorViewMut<'_, T, 4>,
+        of_keys: OfKeys<'_, T>,
     ) -> Result<()> {
         let Launch { problem, places, saved, starts, config, .. } = self;
         if self.keys == 0 {
             return Ok(());
         }
-        let (bias, dk_strides, dv_strides) = (self.bias_strides(), dk.strides(), dv.strides());
+        let (bias, dk, dv) = (self.bias_strides(), of_keys.keys_strides, of_keys.values_strides);
         AttentionKeysBackwardConsts {
             BM: config.keys_block_q,
             BN: config.keys_block_k,
@@ -380,8 +401,9 @@ impl<T: Float> Launch<'_, T> {
             MaybeView::from(saved.bias.map(|bias| bias.elements())),
             MaybeView::from(starts.map(|starts| starts.q.elements())),
             MaybeView::from(starts.map(|starts| starts.k.elements())),
-            dk.elements(),
-            dv.elements(),
+            of_keys.keys,
+            of_keys.values,
+            of_keys.apart,
             check::size("q", problem.queries)?,
             check::size("k", problem.keys)?,
             check::size("k", problem.d)?,
@@ -394,12 +416,12 @@ impl<T: Float> Launch<'_, T> {
             bias[0],
             bias[1],
             bias[2],
-            dk_strides[0] as i64,
-            dk_strides[1] as i64,
-            dk_strides[2] as i64,
-            dv_strides[0] as i64,
-            dv_strides[1] as i64,
-            dv_strides[2] as i64,
+            dk[0],
+            dk[1],
+            dk[2],
+            dv[0],
+            dv[1],
+            dv[2],
         )
         .grid((self.keys.div_ceil(config.keys_block_k), problem.heads / problem.group, self.sequences))
         .num_warps(config.num_warps as u32)

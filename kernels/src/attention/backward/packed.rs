@@ -1,6 +1,7 @@
 //! Gradients of attention of packed sequences.
 
-use super::{Attention, Gradients, Saved, choose, fused, is_plain, launch};
+use super::results::Results;
+use super::{Attention, Gradients, NOT_ROTATED, Saved, choose, fused, is_plain, launch};
 use crate::attention::forward::{Starts, one_batch, one_batch_mut};
 use crate::attention::shape::Problem;
 use crate::workspace::{Memory, product};
@@ -79,8 +80,8 @@ impl<'a, T: Float> Packed<'a, T> {
         }
         let mut memory = Memory::of(cx, "workspace", workspace, product(&self.room))?;
         let workspace = TensorViewMut::new(memory.view_mut(), self.room)?;
-        let into = [one_batch_mut(dq)?, one_batch_mut(dk)?, one_batch_mut(dv)?];
-        launch(cx, self.saved, Some((self.starts, self.longest_keys)), options, workspace, into)
+        let into = Results::Apart([one_batch_mut(dq)?, one_batch_mut(dk)?, one_batch_mut(dv)?]);
+        launch(cx, self.saved, NOT_ROTATED, Some((self.starts, self.longest_keys)), options, workspace, into)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernels of the backward pass in one go.
 
-use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence};
+use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence, rotate_back};
 use tilewright::prelude::*;
 
 /// All gradients that a block of keys and values has part in: its own, which a program sums over the queries that see it, of
@@ -11,10 +11,16 @@ use tilewright::prelude::*;
 /// transposed. Products are begun in the order in which their results are needed: the last one runs beside the addition to
 /// `sums`, which `scale` is left out of.
 ///
+/// Without `dv` gradients of values are `dv_apart` elements behind those of keys, in the same memory.
+///
+/// With tables of cosines and sines, a row for each key, gradients of keys are rotated back. Heads have `D` elements then, and
+/// sequences are not packed.
+///
 /// The grid is `[blocks of keys, key heads, batches]`.
 #[kernel(flush = true)]
 pub(in crate::attention) fn attention_fused_backward<
     T: Float,
+    C: Float,
     const BM: usize,
     const BN: usize,
     const D: usize,
@@ -29,9 +35,12 @@ pub(in crate::attention) fn attention_fused_backward<
     bias: Option<Ptr<T>>,
     q_starts: Option<Ptr<i32>>,
     k_starts: Option<Ptr<i32>>,
+    cos: Option<Ptr<C>>,
+    sin: Option<Ptr<C>>,
     sums: TensorDescMut<f32, { [1, 1, BM, D] }>,
     dk: PtrMut<T>,
-    dv: PtrMut<T>,
+    dv: Option<PtrMut<T>>,
+    dv_apart: Option<i64>,
     queries: i32,
     keys: i32,
     key_columns: i32,
@@ -135,18 +144,40 @@ pub(in crate::attention) fn attention_fused_backward<
     let rows = (k_start + key)[(.., None)] as i64;
     let inside = (key < keys)[(.., None)];
     let (column, key_column) = (arange(0, DV), arange(0, D));
-    let dv = dv + (page as i64 * dv_batch + key_head as i64 * dv_head);
-    store(dv + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    let dv_first = page as i64 * dv_batch + key_head as i64 * dv_head;
+    if let Some(dv) = dv {
+        store(dv + dv_first + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    }
+    if let Some(apart) = dv_apart {
+        store(dk + (apart + dv_first) + rows * dv_row + column, dv_sum as T, mask = inside & (column < columns));
+    }
     let dk = dk + (page as i64 * dk_batch + key_head as i64 * dk_head);
-    store(dk + rows * dk_row + key_column, (dk_sum * scale) as T, mask = inside & (key_column < key_columns));
+    if let Some(cos) = cos {
+        if let Some(sin) = sin {
+            static_assert!(D % 2 == 0);
+            let angle = arange(0, D / 2);
+            let place = key[(.., None)] as i64 * (D / 2) as i64 + angle as i64;
+            let cosine = load(cos + place, mask = inside) as T::Acc;
+            let sine = load(sin + place, mask = inside) as T::Acc;
+            let (a, b) = split(permute(reshape(dk_sum * scale, [BN, 2, D / 2]), [0, 2, 1]));
+            let (a, b) = rotate_back(a, b, cosine, sine);
+            let rotated = reshape(permute(join(a as T, b as T), [0, 2, 1]), [BN, D]);
+            store(dk + rows * dk_row + key_column, rotated, mask = inside & (key_column < key_columns));
+        }
+    } else {
+        store(dk + rows * dk_row + key_column, (dk_sum * scale) as T, mask = inside & (key_column < key_columns));
+    }
 }
 
-/// Gradients of queries of sums in rows of `width`, of which those of a head begin `length` rows apart.
+/// Gradients of queries of sums in rows of `width`, of which those of a head begin `length` rows apart. With tables of cosines and
+/// sines, a row for each query, they are rotated back.
 ///
 /// The grid is `[blocks of queries, heads, batches]`; packed sequences are one batch here.
 #[kernel]
-pub(in crate::attention) fn attention_queries_scale<T: Float, const BM: usize, const D: usize>(
+pub(in crate::attention) fn attention_queries_scale<T: Float, C: Float, const BM: usize, const D: usize>(
     sums: Ptr<f32>,
+    cos: Option<Ptr<C>>,
+    sin: Option<Ptr<C>>,
     dq: PtrMut<T>,
     queries: i32,
     length: i32,
@@ -162,7 +193,23 @@ pub(in crate::attention) fn attention_queries_scale<T: Float, const BM: usize, c
     let column = arange(0, D);
     let mask = (row < queries)[(.., None)] & (column < columns);
     let at = (batch * num_programs(1) as i64 + head) * length as i64;
-    let sum = load(sums + (at + row as i64)[(.., None)] * width as i64 + column, mask = mask);
-    let dq = dq + (batch * dq_batch + head * dq_head);
-    store(dq + row[(.., None)] as i64 * dq_row + column, (sum * scale as f32) as T, mask = mask);
+    if let Some(cos) = cos {
+        if let Some(sin) = sin {
+            let (half, angle) = (columns / 2, arange(0, D / 2));
+            let mask = (row < queries)[(.., None)] & (angle < half);
+            let table = (row as i64 * half as i64)[(.., None)] + angle as i64;
+            let cosine = load(cos + table, mask = mask) as f32;
+            let sine = load(sin + table, mask = mask) as f32;
+            let sums = sums + (at + row as i64)[(.., None)] * width as i64 + angle;
+            let (a, b) = (load(sums, mask = mask) * scale as f32, load(sums + half, mask = mask) * scale as f32);
+            let (a, b) = rotate_back(a, b, cosine, sine);
+            let dq = dq + (batch * dq_batch + head * dq_head) + row[(.., None)] as i64 * dq_row + angle;
+            store(dq, a as T, mask = mask);
+            store(dq + half, b as T, mask = mask);
+        }
+    } else {
+        let sum = load(sums + (at + row as i64)[(.., None)] * width as i64 + column, mask = mask);
+        let dq = dq + (batch * dq_batch + head * dq_head);
+        store(dq + row[(.., None)] as i64 * dq_row + column, (sum * scale as f32) as T, mask = mask);
+    }
 }

@@ -6,6 +6,8 @@
 
 pub(in crate::attention) mod kernels;
 
+use super::results::{OfKeys, Results};
+use super::rotated::tables;
 use super::{BackwardConfig, Launch, rows_of};
 use crate::attention::options::Attention;
 use crate::attention::shape::{Problem, descriptor, tile_dim};
@@ -28,7 +30,7 @@ pub(super) fn is_chosen<T: DType>(config: &BackwardConfig, options: &Attention) 
     config.fused > 0 && !options.deterministic && size_of::<T>() == 2
 }
 
-impl<T: Float> Launch<'_, T> {
+impl<T: Float, C: Float> Launch<'_, T, C> {
     /// All three gradients. `sums` are zeros.
     pub(super) fn fused(
         &self,
@@ -36,12 +38,15 @@ impl<T: Float> Launch<'_, T> {
         logs: TensorView<'_, f32, 3>,
         deltas: TensorView<'_, f32, 3>,
         mut sums: TensorViewMut<'_, f32, 4>,
-        [dq, dk, dv]: [TensorViewMut<'_, T, 4>; 3],
+        mut results: Results<'_, T>,
     ) -> Result<()> {
         if self.keys > 0 {
-            self.add(cx, logs, deltas, sums.reborrow(), [dk, dv])?;
+            self.add(cx, logs, deltas, sums.reborrow(), results.keys_and_values(&self.problem)?)?;
         }
-        self.scale(cx, sums.as_view(), dq)
+        if self.of_keys_in_registers().is_none() {
+            self.turn_keys_back(cx, results.keys(&self.problem)?)?;
+        }
+        self.scale(cx, sums.as_view(), results.queries(&self.problem)?)
     }
 
     fn add(
@@ -50,11 +55,12 @@ impl<T: Float> Launch<'_, T> {
         logs: TensorView<'_, f32, 3>,
         deltas: TensorView<'_, f32, 3>,
         sums: TensorViewMut<'_, f32, 4>,
-        [dk, dv]: [TensorViewMut<'_, T, 4>; 2],
+        of_keys: OfKeys<'_, T>,
     ) -> Result<()> {
         let Launch { problem, places, saved, starts, config, .. } = self;
-        let (bias, dk_strides, dv_strides) = (self.bias_strides(), dk.strides(), dv.strides());
+        let (bias, dk, dv) = (self.bias_strides(), of_keys.keys_strides, of_keys.values_strides);
         let (shape, strides) = (sums.shape(), sums.strides());
+        let [cos, sin] = tables(self.of_keys_in_registers());
         AttentionFusedBackwardConsts {
             BM: config.keys_block_q,
             BN: config.keys_block_k,
@@ -71,9 +77,12 @@ impl<T: Float> Launch<'_, T> {
             MaybeView::from(saved.bias.map(|bias| bias.elements())),
             MaybeView::from(starts.map(|starts| starts.q.elements())),
             MaybeView::from(starts.map(|starts| starts.k.elements())),
+            cos,
+            sin,
             &mut TensorDescMut::with_strides(sums.elements(), shape, strides)?,
-            dk.elements(),
-            dv.elements(),
+            of_keys.keys,
+            of_keys.values,
+            of_keys.apart,
             check::size("q", problem.queries)?,
             check::size("k", problem.keys)?,
             check::size("k", problem.d)?,
@@ -86,12 +95,12 @@ impl<T: Float> Launch<'_, T> {
             bias[0],
             bias[1],
             bias[2],
-            dk_strides[0] as i64,
-            dk_strides[1] as i64,
-            dk_strides[2] as i64,
-            dv_strides[0] as i64,
-            dv_strides[1] as i64,
-            dv_strides[2] as i64,
+            dk[0],
+            dk[1],
+            dk[2],
+            dv[0],
+            dv[1],
+            dv[2],
         )
         .grid((self.keys.div_ceil(config.keys_block_k), problem.heads / problem.group, self.sequences))
         .num_warps(config.num_warps as u32)
@@ -103,11 +112,14 @@ impl<T: Float> Launch<'_, T> {
     fn scale(&self, cx: &Context, sums: TensorView<'_, f32, 4>, dq: TensorViewMut<'_, T, 4>) -> Result<()> {
         let Problem { batch, heads, queries, d, .. } = self.problem;
         let (columns, strides) = (tile_dim(d), dq.strides());
-        // 32 elements a thread.
-        let rows = 4096 / columns;
+        let [cos, sin] = tables(self.of_queries()?);
+        // 32 elements a thread, of sums or of sums and tables.
+        let rows = if self.rotation.is_some() { 2048 } else { 4096 } / columns;
         AttentionQueriesScaleConsts { BM: rows, D: columns }
             .call(
                 sums.elements(),
+                cos,
+                sin,
                 dq.elements(),
                 check::size("q", queries)?,
                 check::size("workspace", sums.shape()[2])?,
