@@ -158,7 +158,7 @@ class NormAndResidual(torch.autograd.Function):
 class RotaryAttention(torch.autograd.Function):
     """The product `x @ weight^T` of queries, keys and values, which lie beside each other as `[batch, tokens, 3, heads, dim]`, rotary
     embedding and causal attention. The gradient of the product does not need it, so queries and keys are rotated in place, and the
-    backward pass finds them rotated. Gradients are rotated back to beside each other too, where autograd would put them together by a
+    backward pass finds them rotated. Gradients come rotated back and beside each other too, where autograd would put them together by a
     copy."""
 
     @staticmethod
@@ -173,11 +173,7 @@ class RotaryAttention(torch.autograd.Function):
     @staticmethod
     def backward(context, d_y):
         x, weight, cos, sin, qkv, y, lse = context.saved_tensors
-        # Of three parts of one tensor each begins between the elements of the others: only one can be written at a time.
-        d_q, d_k, d_qkv = torch.empty_like(y), torch.empty_like(y), torch.empty_like(qkv)
-        ops.flash_attention_backward(d_y, *qkv.unbind(2), y, lse, causal=True, out=(d_q, d_k, d_qkv[:, :, 2]))
-        for at, d_rotated in enumerate((d_q, d_k)):
-            ops.rotary_backward(d_rotated, cos, sin, None, False, out=d_qkv[:, :, at])
+        d_qkv = ops.rotary_attention_backward(d_y, qkv, y, lse, cos, sin, causal=True)
         d_x, d_weight = context.kernels.linear_backward(d_qkv.flatten(2), x, weight)
         return d_x, d_weight, None, None, None
 

@@ -2,8 +2,9 @@
 
 use crate::views::{context, last, last_mut};
 use tilewright::prelude::*;
+use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
-use tilewright_kernels::attention::{self as library, Attention, Saved};
+use tilewright_kernels::attention::{self as library, Attention, Rotation, Saved};
 use tilewright_kernels::{TensorView, TensorViewMut};
 
 /// `[.., tokens, heads, dim]` as the library has it, `[batch, heads, tokens, dim]`.
@@ -13,6 +14,23 @@ fn heads<'a, T: DType>(x: &TensorRef<'a>) -> Result<TensorView<'a, T, 4>> {
 
 fn heads_mut<'a, T: DType>(x: TensorMut<'a>) -> Result<TensorViewMut<'a, T, 4>> {
     Ok(last_mut::<T, 4>(x)?.permute([0, 2, 1, 3])?)
+}
+
+/// One of queries, keys and values, which lie beside each other as `[batch, tokens, 3, heads, dim]`.
+fn part<'a, T: DType>(qkv: &TensorView<'a, T, 5>, at: usize) -> Result<TensorView<'a, T, 4>> {
+    Ok(qkv.select(2, at)?.permute([0, 2, 1, 3])?)
+}
+
+/// `[.., tokens, 3, heads, dim]` as the library has gradients beside each other, `[batch, 3 * heads, tokens, dim]`.
+fn beside_mut<'a, T: DType>(qkv: TensorMut<'a>) -> Result<TensorViewMut<'a, T, 4>> {
+    let (name, given) = (qkv.name(), qkv.shape());
+    let view = last_mut::<T, 5>(qkv)?;
+    let [batch, tokens, parts, heads, dim] = view.shape();
+    let view = view.reshape([batch, tokens, parts * heads, dim]).map_err(|_| {
+        let given = format!("has shape {given:?}, and heads of its three parts that do not follow each other");
+        Error::argument(name, given, "heads at one distance (copy it with `.contiguous()`)")
+    })?;
+    Ok(view.permute([0, 2, 1, 3])?)
 }
 
 fn options(causal: bool, scale: Option<f64>, window: Option<i64>, soft_cap: Option<f64>) -> Result<Attention> {
@@ -25,7 +43,7 @@ fn options(causal: bool, scale: Option<f64>, window: Option<i64>, soft_cap: Opti
     }
     if let Some(window) = window {
         let keys = usize::try_from(window)
-            .map_err(|_| tilewright_ffi::Error::argument("window", format_args!("is {window}"), "0 keys or more"))?;
+            .map_err(|_| Error::argument("window", format_args!("is {window}"), "0 keys or more"))?;
         options = options.window(keys, keys);
     }
     if let Some(cap) = soft_cap {
@@ -101,5 +119,59 @@ pub fn flash_attention_backward(
         let workspace = TensorViewMut::new(scratch.take::<f32>(shape.iter().product())?, shape)?;
         let (d_q, d_k, d_v) = (heads_mut::<T>(d_q)?, heads_mut::<T>(d_k)?, heads_mut::<T>(d_v)?);
         Ok(library::backward_into(&cx, saved, &options, workspace, d_q, d_k, d_v)?)
+    })
+}
+
+/// The gradient of a product of queries, keys and values of which queries and keys were rotated in place, by
+/// [`rotary_in_place`](crate::rotary_in_place), before [`flash_attention`]: as that of attention, rotated back, all in one tensor.
+///
+/// `qkv` and `d_qkv` are `[.., tokens, 3, heads, dim]`: three parts with the heads of each token, as
+/// `qkv.unbind(-3)` gives them. `cos` and `sin` are `[positions, dim / 2]`, in f32 or the dtype of `qkv`, without gaps; halves of
+/// heads were rotated, and a token's position is its index.
+#[op(out(d_qkv: like(qkv)))]
+#[allow(clippy::too_many_arguments)]
+pub fn rotary_attention_backward(
+    d_y: TensorRef<'_>,
+    qkv: TensorRef<'_>,
+    y: TensorRef<'_>,
+    lse: TensorRef<'_>,
+    cos: TensorRef<'_>,
+    sin: TensorRef<'_>,
+    d_qkv: TensorMut<'_>,
+    #[default(false)] causal: bool,
+    scale: Option<f64>,
+    window: Option<i64>,
+    soft_cap: Option<f64>,
+    scratch: &Scratch<'_>,
+) -> Result<()> {
+    let options = options(causal, scale, window, soft_cap)?;
+    let shape = qkv.shape();
+    if shape.len() < 4 || shape[shape.len() - 3] != 3 {
+        let given = format!("has shape {shape:?}");
+        return Err(Error::argument("qkv", given, "[.., tokens, 3, heads, dim]: queries, keys and values"));
+    }
+    dispatch!(qkv.dtype() => T in [f16, bf16, f32, f64] {
+        let (cx, all) = (context(&qkv), last::<T, 5>(&qkv)?);
+        let saved = Saved {
+            q: part(&all, 0)?,
+            k: part(&all, 1)?,
+            v: part(&all, 2)?,
+            bias: None,
+            out: heads(&y)?,
+            lse: last::<f32, 3>(&lse)?,
+            dout: heads(&d_y)?,
+            dlse: None,
+        };
+        let shape = library::backward_workspace(&cx, &saved, &options)?;
+        let workspace = TensorViewMut::new(scratch.take::<f32>(shape.iter().product())?, shape)?;
+        let into = beside_mut::<T>(d_qkv)?;
+        if cos.dtype() == T::ELEMENT {
+            let rotation = Rotation { cos: cos.view::<T, 2>()?, sin: sin.view()? };
+            library::backward_rotated_qkv_into(&cx, saved, rotation, &options, workspace, into)?;
+        } else {
+            let rotation = Rotation { cos: cos.view::<f32, 2>()?, sin: sin.view()? };
+            library::backward_rotated_qkv_into(&cx, saved, rotation, &options, workspace, into)?;
+        }
+        Ok(())
     })
 }

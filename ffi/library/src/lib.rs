@@ -8,6 +8,7 @@
 //! | [`swiglu`], [`swiglu_halves`], [`geglu`] | gated activations |
 //! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
 //! | [`flash_attention`] | softmax attention |
+//! | [`rotary_attention_backward`] | gradients of attention and rotary embedding at once |
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
 //! | [`linear_swiglu`], [`linear_swiglu_keeping`] | two products, one of which gates the other |
 //! | [`embedding`] | rows of a table |
@@ -29,7 +30,7 @@ mod rotation;
 mod tables;
 mod views;
 
-pub use attention::{flash_attention, flash_attention_backward};
+pub use attention::{flash_attention, flash_attention_backward, rotary_attention_backward};
 pub use elementwise::{add, add_backward, nothing, scale_in_place, scaled_silu, scaled_silu_backward, take};
 pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward, swiglu_halves, swiglu_halves_backward};
 pub use losses::{
@@ -71,6 +72,7 @@ tilewright_ffi::export!(
     cross_entropy_in_place,
     flash_attention,
     flash_attention_backward,
+    rotary_attention_backward,
     linear,
     linear_backward,
     linear_activation,

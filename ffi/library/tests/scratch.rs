@@ -94,6 +94,12 @@ fn check(gpu: &str) {
         let [two, fused] = [2, 2 + 64].map(|numbers| piece(numbers * 2 * 4 * 300 * 4));
         assert!(found == two || found == fused, "{found} bytes, not {two} or {fused}");
 
+        let (qkv, dy) = (tensor(dtype, &[2, 300, 3, 4, 64]), &q);
+        let tables = tensor("float32", &[300, 32]).repeat(2);
+        let operands = [dy.as_str(), &qkv, dy, &sums, &tables].concat();
+        let found = bytes::<tilewright_ops::rotary_attention_backward>(gpu, &operands, &qkv, attributes);
+        assert!(found == two || found == fused, "{found} bytes, not {two} or {fused}");
+
         // Few results of long sums: programs share them, where the device has more than there are.
         let (x, weight, y) = (tensor(dtype, &[16, 16384]), tensor(dtype, &[64, 16384]), tensor(dtype, &[16, 64]));
         let found = bytes::<tilewright_ops::linear>(gpu, &(x.clone() + &weight), &y, &given(0));

@@ -82,6 +82,7 @@ def test_opcheck_finds_nothing():
         (raw.cross_entropy_backward, (torch.ones((), device=DEVICE), x, cases.targets(randn, 4, 32), -100, 0.0, 0.0)),
         (raw.cross_entropy_in_place, (x, cases.targets(randn, 4, 32), scaled)),
         (raw.flash_attention_backward, (y, q, q, q, y, lse, True, None, None, None)),
+        (raw.rotary_attention_backward, (y, torch.stack((q, q, q), 2), y, lse, x.new_ones(5, 8), x.new_zeros(5, 8), True, None, None, None)),
         (raw.linear_backward, (x, x, randn(32, 32), None)),
     ):
         found = torch.library.opcheck(op.default, arguments, test_utils=tests)
@@ -269,6 +270,34 @@ def test_gradients_of_nothing_are_empty():
         torch.autograd.backward(losses)
         for tensor in given:
             assert tensor.grad is None or tensor.grad.shape == tensor.shape, case.name
+def test_gradients_of_rotated_attention_are_those_of_its_parts():
+    """Beside attention's gradients, rotated back by the operator of rotary embedding, which rounds them in between."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        for batch, options in (((2,), {"causal": True}), ((), {"scale": 0.2, "window": 3}), ((2, 1), {"causal": True, "soft_cap": 2.0})):
+            qkv, d_y = randn(*batch, 9, 3, 2, 16, dtype=dtype), randn(*batch, 9, 2, 16, dtype=dtype)
+            for tables in (cases.tables(randn, 11, 8), tuple(table.to(dtype) for table in cases.tables(randn, 9, 8))):
+                y, lse = ops.flash_attention(*qkv.unbind(-3), **options)
+                defaults = {"causal": False, "scale": None, "window": None, "soft_cap": None}
+                expected = torch.stack(ops.flash_attention_backward(d_y, *qkv.unbind(-3), y, lse, **(defaults | options)), -3)
+                for part in (0, 1):
+                    x = expected.select(-3, part).reshape(-1, 9, 2, 16)
+                    expected.select(-3, part).copy_(ops.rotary_backward(x, *tables, None, False).view(d_y.shape))
+                found = ops.rotary_attention_backward(d_y, qkv, y, lse, *tables, **options)
+                largest = expected.double().abs().max().item()
+                wrong = cases.error(found, expected, 2 * torch.finfo(dtype).eps * largest)
+                assert not wrong, (dtype, batch, options, wrong)
+                # Into memory of the caller, beside what is not written.
+                wide = torch.zeros(*batch, 9, 4, 2, 16, dtype=dtype, device=DEVICE)
+                ops.rotary_attention_backward(d_y, qkv, y, lse, *tables, **options, out=wide[..., :3, :, :])
+                assert not cases.error(wide[..., :3, :, :], expected, 2 * torch.finfo(dtype).eps * largest)
+                assert not wide[..., 3, :, :].any()
+    qkv, d_y = randn(2, 9, 3, 2, 16), randn(2, 9, 2, 16)
+    y, lse = ops.flash_attention(*qkv.unbind(2))
+    cos, sin = cases.tables(randn, 9, 8)
+    check = lambda text, *arguments: harness.check_error(RuntimeError, text, lambda: ops.rotary_attention_backward(*arguments))
+    check("rotary_attention_backward: `qkv` has shape [2, 9, 2, 2, 16]; accepted: [.., tokens, 3, heads, dim]", d_y, qkv[:, :, :2], y, lse, cos, sin)
+    check("rotary_attention_backward: `cos` has the shape [8, 8]; give a row of 8 cosines for each position, 9 rows at least", d_y, qkv, y, lse, cos[:8], sin[:8])
+    check("rotary_attention_backward: `cos` has dtype f64; accepted: f32", d_y, qkv, y, lse, cos.double(), sin.double())
 
 
 def test_indices_outside_are_errors_with_the_line():
