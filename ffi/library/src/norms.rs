@@ -106,12 +106,12 @@ pub fn add_rms_norm(
     })
 }
 
-/// The gradients of [`add_rms_norm`]. That of `x` is that of `residual` too.
+/// The gradients of [`add_rms_norm`]. That of `x` is that of `residual` too. `d_sum` is left out where nothing depends on the sum.
 #[op(out(d_x_and_residual: like(sum), d_weight: like(weight)))]
 #[allow(clippy::too_many_arguments)]
 pub fn add_rms_norm_backward(
     d_y: TensorRef<'_>,
-    d_sum: TensorRef<'_>,
+    d_sum: Option<TensorRef<'_>>,
     sum: TensorRef<'_>,
     weight: Option<TensorRef<'_>>,
     d_x_and_residual: TensorMut<'_>,
@@ -120,12 +120,14 @@ pub fn add_rms_norm_backward(
     scratch: &Scratch<'_>,
 ) -> Result<()> {
     same_shape(&d_y, &sum)?;
-    same_shape(&d_sum, &sum)?;
+    if let Some(d_sum) = &d_sum {
+        same_shape(d_sum, &sum)?;
+    }
     dispatch!(sum.dtype() => T in [f32, f16, bf16, f64] {
         let (cx, norm) = (context(&sum), norm(vector::<T>(weight)?, None, eps));
         let d_x = rows_mut::<T>(d_x_and_residual)?;
         let targets = Targets { d_x, d_weight: vector_mut(d_weight)?, d_bias: None };
-        let inputs = Inputs { x: rows::<T>(&sum)?, d_y: rows(&d_y)?, d_sum: Some(rows(&d_sum)?) };
+        let inputs = Inputs { x: rows::<T>(&sum)?, d_y: rows(&d_y)?, d_sum: d_sum.map(|d_sum| rows(&d_sum)).transpose()? };
         gradients(&cx, Kind::Rms, inputs, &norm, targets, scratch)
     })
 }

@@ -56,7 +56,7 @@ fn check(gpu: &str) {
             gpu,
             &(x.repeat(3) + &columns),
             &(x.clone() + &columns),
-            &attributes,
+            &format!("{EPS}, {}", given(3)),
         );
         rows_of_sums(add, 1);
         let attributes = format!("{EPS}, {}", given(3));

@@ -221,6 +221,13 @@ impl<'a> Gradient<'a> {
         self.sources().contains(&Source::Incoming(output))
     }
 
+    /// Whether the operator does without the gradient of an output on which nothing depends.
+    pub fn may_lack(&self, output: &str) -> bool {
+        let is_of_it = |param: &&Param| param.name.strip_prefix("d_") == Some(output);
+        let optional = Kind::Input { optional: true };
+        self.takes(output) && self.backward.inputs().find(is_of_it).is_some_and(|param| param.kind == optional)
+    }
+
     /// The name of the gradient of an input, if it has one.
     pub fn of_input(&self, input: &str) -> Option<&'a str> {
         let gradients =

@@ -105,6 +105,17 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         let items: Vec<String> = attributes.iter().map(|name| (*name).to_string()).collect();
         let _ = writeln!(text, "        _ctx.attributes = {}", python::tuple(&items));
     }
+    // Zeros that autograd would make for outputs on which nothing depends cost a pass over memory, and reading them another.
+    let lacking = outputs.iter().any(|output| gradient.may_lack(output));
+    let needed: Vec<&str> =
+        outputs.iter().copied().filter(|one| lacking && gradient.takes(one) && !gradient.may_lack(one)).collect();
+    if lacking {
+        // The compiler knows no such method, and makes zeros itself.
+        let _ = writeln!(text, "        if not _is_compiling():\n            _ctx.set_materialize_grads(False)");
+        for output in &needed {
+            let _ = writeln!(text, "            _ctx.kind_of_{output} = _kind({output})");
+        }
+    }
     for (param, output) in op.outputs().filter(|(param, _)| !gradient.takes(&param.name)) {
         let condition = python::condition(op, output);
         let when = condition.map(|condition| format!("if {condition}:\n            ")).unwrap_or_default();
@@ -121,15 +132,19 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         let items: Vec<String> = attributes.iter().map(|name| (*name).to_string()).collect();
         let _ = writeln!(text, "        {} = _ctx.attributes", python::tuple(&items));
     }
+    for output in needed {
+        let _ =
+            writeln!(text, "        if d_{output} is None:\n            d_{output} = _zeros(*_ctx.kind_of_{output})");
+    }
     let arguments: Vec<String> = gradient
         .sources()
         .into_iter()
         .map(|source| match source {
             // Gradients come in any strides: that of a sum is one element, repeated.
-            Source::Incoming(output) => match may_be_missing(op, output) {
-                true => format!("None if d_{output} is None else d_{output}.contiguous()"),
-                false => format!("d_{output}.contiguous()"),
-            },
+            Source::Incoming(output) if gradient.may_lack(output) => {
+                format!("None if d_{output} is None else d_{output}.contiguous()")
+            }
+            Source::Incoming(output) => format!("d_{output}.contiguous()"),
             Source::Saved(name) | Source::Attribute(name) => name.to_string(),
         })
         .collect();
@@ -139,11 +154,6 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         op.inputs().map(|param| gradient.of_input(&param.name).unwrap_or("None").to_string()).collect();
     let _ = writeln!(text, "        return {}", python::returned(&results));
     text
-}
-
-/// Whether an output is there only if an input is.
-fn may_be_missing(op: &Op, output: &str) -> bool {
-    op.outputs().any(|(param, made)| param.name == output && made.with.is_some())
 }
 
 /// Whether a gradient is asked for, of one of these.

@@ -3,6 +3,7 @@
 import shutil
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import cases
 import harness
@@ -270,6 +271,8 @@ def test_gradients_of_nothing_are_empty():
         torch.autograd.backward(losses)
         for tensor in given:
             assert tensor.grad is None or tensor.grad.shape == tensor.shape, case.name
+
+
 def test_gradients_of_rotated_attention_are_those_of_its_parts():
     """Beside attention's gradients, rotated back by the operator of rotary embedding, which rounds them in between."""
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
@@ -298,6 +301,42 @@ def test_gradients_of_rotated_attention_are_those_of_its_parts():
     check("rotary_attention_backward: `qkv` has shape [2, 9, 2, 2, 16]; accepted: [.., tokens, 3, heads, dim]", d_y, qkv[:, :, :2], y, lse, cos, sin)
     check("rotary_attention_backward: `cos` has the shape [8, 8]; give a row of 8 cosines for each position, 9 rows at least", d_y, qkv, y, lse, cos[:8], sin[:8])
     check("rotary_attention_backward: `cos` has dtype f64; accepted: f32", d_y, qkv, y, lse, cos.double(), sin.double())
+
+
+class Calls(TorchDispatchMode):
+    """The names of what is called, and of gradients that are left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.without = [], 0
+
+    def __torch_dispatch__(self, call, types, arguments=(), keywords=None):
+        self.names.append(str(call))
+        if call is raw.add_rms_norm_backward.default:
+            self.without += arguments[1] is None
+        return call(*arguments, **(keywords or {}))
+
+
+def test_gradients_of_outputs_that_nothing_depends_on_are_left_out():
+    inputs = randn(4, 32), randn(4, 32), randn(32)
+    d_y = randn(4, 32)
+    for outputs, without, zeros in (((0,), 1, 0), ((1,), 0, 1), ((0, 1), 0, 0)):
+        mine = leaves(inputs)
+        results = ops.add_rms_norm(*mine)
+        with Calls() as calls:
+            found = torch.autograd.grad([results[at] for at in outputs], mine, [d_y] * len(outputs))
+        made = sum(name.startswith(("aten.zeros", "aten.new_zeros", "aten.zero_")) for name in calls.names)
+        assert (calls.without, made) == (without, zeros), (outputs, calls.names)
+        theirs = leaves(inputs)
+        expected = cases.rms_norm(theirs[0] + theirs[1], theirs[2]), theirs[0] + theirs[1]
+        # What nothing depends on has a gradient of zeros here.
+        wanted = torch.autograd.grad(expected, theirs, [d_y * (at in outputs) for at in (0, 1)])
+        for one, other in zip(found, wanted):
+            assert not cases.error(one, other, 1e-4), outputs
+        compiled = torch.compile(lambda *given: ops.add_rms_norm(*given)[outputs[0]], backend="aot_eager", fullgraph=True)
+        if len(outputs) == 1:
+            for one, other in zip(torch.autograd.grad(compiled(*mine), mine, d_y), wanted):
+                assert not cases.error(one, other, 1e-4), outputs
 
 
 def test_indices_outside_are_errors_with_the_line():

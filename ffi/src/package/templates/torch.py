@@ -37,5 +37,13 @@ def _refuse_tangent(operator, **tensors):
             )
 
 
+def _kind(tensor):
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _zeros(shape, dtype, device):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
 def _refuse_out(operator):
     raise RuntimeError(f"{operator}: with `out` there is no gradient; call it under `torch.no_grad()`")
