@@ -83,7 +83,7 @@ pub fn flash_attention(
     })
 }
 
-/// The gradients of [`flash_attention`].
+/// The gradients of [`flash_attention`]. That of `lse` is that of nothing if it is not given.
 #[op(out(d_q: like(q), d_k: like(k), d_v: like(v)), vmap = broadcast_all)]
 #[allow(clippy::too_many_arguments)]
 pub fn flash_attention_backward(
@@ -93,6 +93,7 @@ pub fn flash_attention_backward(
     v: TensorRef<'_>,
     y: TensorRef<'_>,
     lse: TensorRef<'_>,
+    d_lse: Option<TensorRef<'_>>,
     d_q: TensorMut<'_>,
     d_k: TensorMut<'_>,
     d_v: TensorMut<'_>,
@@ -113,7 +114,7 @@ pub fn flash_attention_backward(
             out: heads(&y)?,
             lse: last::<f32, 3>(&lse)?,
             dout: heads(&d_y)?,
-            dlse: None,
+            dlse: d_lse.as_ref().map(last::<f32, 3>).transpose()?,
         };
         let shape = library::backward_workspace(&cx, &saved, &options)?;
         let workspace = TensorViewMut::new(scratch.take::<f32>(shape.iter().product())?, shape)?;

@@ -88,8 +88,9 @@ fn check(gpu: &str) {
 
         let (q, sums) = (tensor(dtype, &[2, 300, 4, 64]), tensor("float32", &[2, 4, 300]));
         let attributes = r#""causal": {"bool": true}"#;
-        let found =
-            bytes::<tilewright_ops::flash_attention_backward>(gpu, &(q.repeat(5) + &sums), &q.repeat(3), attributes);
+        let operands = q.repeat(5) + &sums;
+        let without = format!("{attributes}, {}", given(0));
+        let found = bytes::<tilewright_ops::flash_attention_backward>(gpu, &operands, &q.repeat(3), &without);
         // Two numbers for each query, and in one kernel its gradient in f32.
         let [two, fused] = [2, 2 + 64].map(|numbers| piece(numbers * 2 * 4 * 300 * 4));
         assert!(found == two || found == fused, "{found} bytes, not {two} or {fused}");

@@ -138,6 +138,12 @@ def test_gradients_that_operators_do_not_have_are_refused():
     close(many[0], jax.grad(loss)(x, cos, sin))
 
 
+def test_logarithms_of_sums_have_gradients():
+    q, k, v = (randn(2, 7, 2, 16, seed=seed) for seed in range(3))
+    lse = lambda q, k: jax.nn.logsumexp(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 4, axis=-1)
+    same(lambda q, k: ops.flash_attention(q, k, v)[1], lse, q, k, ulps=128)
+
+
 def test_what_is_written_in_place_is_a_result():
     logits, targets = randn(6, 33), jnp.arange(6)
     losses, gradient = ops.cross_entropy_in_place(logits, targets, ops.cross_entropy_scale(targets))
