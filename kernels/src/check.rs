@@ -21,14 +21,15 @@ pub(crate) fn shape<const R: usize>(argument: &str, actual: [usize; R], expected
     Err(invalid(argument, format!("has the shape {actual:?}"), format!("the other arguments ask for {expected:?}")))
 }
 
+/// The most elements of a dimension. Kernels count in `i32`, block by block, and the last block may end behind the elements.
+pub(crate) const LONGEST: usize = i32::MAX as usize - 65_535;
+
 /// A size as the `i32` that kernels compute with.
 pub(crate) fn size(argument: &str, size: usize) -> Result<i32> {
-    i32::try_from(size).map_err(|_| {
-        invalid(
-            argument,
-            format!("has a dimension of {size}"),
-            format!("dimensions have at most {} elements", i32::MAX),
-        )
+    let fitting = i32::try_from(size).ok().filter(|_| size <= LONGEST);
+    fitting.ok_or_else(|| {
+        let hint = format!("dimensions have at most {LONGEST} elements, as have those that are gone over as one");
+        invalid(argument, format!("has a dimension of {size}"), hint)
     })
 }
 

@@ -34,7 +34,7 @@ fn extremes<T: Num, const LARGEST: bool, const BK: usize, const BL: usize>(
     let (beside, piece) = ((program_id(0) / blocks) as i64, program_id(1) as i64);
     let x = x + beside * x_beside;
     let first = program_id(1) * per_piece;
-    let end = minimum(first + per_piece, len);
+    let end = first + minimum(per_piece, len - first);
     let mut best = full([BK, BL], lowest);
     let mut best_at = full([BK, BL], i32::MAX);
     for at in (first..end).step_by(BL) {
@@ -198,7 +198,7 @@ macro_rules! functions {
         /// # Errors
         ///
         /// [`tilewright::Error::InvalidTensor`] if there is no such dimension or it has no elements, if dimensions are apart
-        /// ([`contiguous`](super::contiguous) helps) or have more than 2^31 - 1 elements;
+        /// ([`contiguous`](super::contiguous) helps) or have more than 2^31 - 65,536 elements;
         /// [`tilewright::Error::OutOfMemory`]; those of a launch.
         pub fn $name<'a, T: Number, const R: usize>(
             cx: &Context,

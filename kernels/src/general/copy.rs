@@ -1,6 +1,6 @@
 //! Copies between tensors of different strides.
 
-use crate::check::MOST_PROGRAMS;
+use crate::check::{LONGEST, MOST_PROGRAMS};
 use crate::tensor::layout::Layout;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
@@ -41,7 +41,8 @@ struct Dimension {
 
 const ONE: Dimension = Dimension { size: 1, from: 0, to: 0 };
 
-/// The dimensions of a copy, those that follow each other on both sides as one, without those of size 1.
+/// The dimensions of a copy, those that follow each other on both sides as one, unless that would be too long, and without those
+/// of size 1.
 fn merged<const R: usize>(from: &Layout<R>, to: &Layout<R>) -> Vec<Dimension> {
     let mut merged: Vec<Dimension> = Vec::new();
     for axis in 0..R {
@@ -50,7 +51,11 @@ fn merged<const R: usize>(from: &Layout<R>, to: &Layout<R>) -> Vec<Dimension> {
             continue;
         }
         match merged.last_mut() {
-            Some(last) if last.from == this.from * this.size && last.to == this.to * this.size => {
+            Some(last)
+                if last.from == this.from * this.size
+                    && last.to == this.to * this.size
+                    && last.size * this.size <= LONGEST =>
+            {
                 *last = Dimension { size: last.size * this.size, ..this };
             }
             _ => merged.push(this),
@@ -73,7 +78,7 @@ fn take_innermost(dimensions: &mut Vec<Dimension>, stride: impl Fn(&Dimension) -
 ///
 /// # Errors
 ///
-/// [`Error::InvalidTensor`] if the shapes differ or a dimension is longer than 2^31 - 1; those of a launch.
+/// [`Error::InvalidTensor`] if the shapes differ or a dimension is longer than 2^31 - 65,536; those of a launch.
 pub fn copy_into<'a, 'b, T: DType, const R: usize>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, R>>,

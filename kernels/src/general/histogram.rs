@@ -82,7 +82,7 @@ fn plan(len: usize, bins: usize) -> (bool, usize, usize) {
 ///
 /// # Shapes
 ///
-/// `x` is of any shape, in row-major order without gaps, and has fewer than 2^31 elements; the result is `[bins]`.
+/// `x` is of any shape, in row-major order without gaps, and has at most 2^31 - 65,536 elements; the result is `[bins]`.
 ///
 /// # Method
 ///

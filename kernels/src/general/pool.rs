@@ -48,9 +48,15 @@ impl Pooling {
             let hint = format!("with its padding it is at least as large as windows of {size:?}");
             return Err(check::invalid("x", format!("has the shape {x:?}"), hint));
         }
-        check::size("x", n.saturating_mul(h).saturating_mul(w))?;
-        check::size("x", h.saturating_mul(w).saturating_mul(c))?;
-        Ok([n, (padded_h - size[0]) / stride[0] + 1, (padded_w - size[1]) / stride[1] + 1, c])
+        for number in [size, stride, padding].concat() {
+            check::size("pooling", number)?;
+        }
+        let [p, q] = [(padded_h - size[0]) / stride[0] + 1, (padded_w - size[1]) / stride[1] + 1];
+        for (name, h, w) in [("x", h, w), ("out", p, q)] {
+            check::size(name, n.saturating_mul(h).saturating_mul(w))?;
+            check::size(name, h.saturating_mul(w).saturating_mul(c))?;
+        }
+        Ok([n, p, q, c])
     }
 
     fn numbers(&self) -> [i32; 6] {

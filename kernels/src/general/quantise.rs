@@ -246,7 +246,7 @@ pub fn quantise_into_with<'a, 'b, 'c, Q: Quantised, T: Real>(
 ///
 /// # Errors
 ///
-/// [`tilewright::Error::InvalidTensor`] if a tensor of one scale has gaps or more than 2^31 - 1 elements.
+/// [`tilewright::Error::InvalidTensor`] if a tensor of one scale has gaps or more than 2^31 - 65,536 elements.
 pub fn quantise_workspace<'a, T: Real>(x: impl Into<TensorView<'a, T, 2>>, scales: Scales) -> Result<QuantiseRoom> {
     let x = x.into();
     if scales != Scales::Tensor {

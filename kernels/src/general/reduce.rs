@@ -44,7 +44,7 @@ macro_rules! reduction {
                 let beside = (program_id(0) / blocks) as i64;
                 let (x, out) = (x + beside * x_beside, out + beside * out_beside);
                 let first = program_id(1) * per_piece;
-                let end = minimum(first + per_piece, len);
+                let end = first + minimum(per_piece, len - first);
                 let mut totals = full([BK, BL], identity);
                 for at in (first..end).step_by(BL) {
                     let j = at + arange(0, BL);
@@ -188,7 +188,7 @@ pub(super) fn not_empty<const R: usize>(shape: [usize; R], axis: usize) -> Resul
 ///
 /// # Errors
 ///
-/// [`tilewright::Error::InvalidTensor`] if there is no such dimension, or if dimensions are apart or have more than 2^31 - 1
+/// [`tilewright::Error::InvalidTensor`] if there is no such dimension, or if dimensions are apart or have more than 2^31 - 65,536
 /// elements.
 pub fn reduction_workspace<'a, T: DType, const R: usize>(
     x: impl Into<TensorView<'a, T, R>>,
@@ -214,7 +214,7 @@ macro_rules! functions {
         /// # Errors
         ///
         /// [`tilewright::Error::InvalidTensor`] if there is no such dimension, if dimensions are apart
-        /// ([`contiguous`](super::contiguous) helps), have more than 2^31 - 1 elements, or if the result would be undefined
+        /// ([`contiguous`](super::contiguous) helps), have more than 2^31 - 65,536 elements, or if the result would be undefined
         /// for want of elements; [`tilewright::Error::OutOfMemory`]; those of a launch.
         pub fn $name<'a, T: $bound, const R: usize>(
             cx: &Context,

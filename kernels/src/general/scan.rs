@@ -49,7 +49,7 @@ macro_rules! scan {
                 let beside = (program_id(0) / blocks) as i64;
                 let (x, out) = (x + beside * x_beside, out + beside * out_beside);
                 let first = program_id(1) * per_piece;
-                let end = minimum(first + per_piece, len);
+                let end = first + minimum(per_piece, len - first);
                 let carry = full([BK], identity);
                 let mut carry = if let Some(carries) = carries {
                     let before = if BACKWARD { program_id(1) + 1 } else { program_id(1) - 1 };
@@ -178,7 +178,7 @@ macro_rules! functions {
         /// # Errors
         ///
         /// [`tilewright::Error::InvalidTensor`] if there is no such dimension, or if dimensions are apart
-        /// ([`contiguous`](super::contiguous) helps) or have more than 2^31 - 1 elements;
+        /// ([`contiguous`](super::contiguous) helps) or have more than 2^31 - 65,536 elements;
         /// [`tilewright::Error::OutOfMemory`]; those of a launch.
         pub fn $name<'a, T: Number, const R: usize>(
             cx: &Context,

@@ -3,7 +3,7 @@
 use super::number::Number;
 use super::pairs::{PairRoom, PairWorkspace};
 use super::radix::digits_room;
-use crate::check::{self, Rows};
+use crate::check::{self, MOST_PROGRAMS, Rows};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
@@ -72,7 +72,7 @@ pub(super) fn stride<T: DType>(to: &Option<To<'_, T>>) -> i64 {
 }
 
 /// The longest row, so that axis 1 of a grid has a program for every 2048 elements of it.
-const LONGEST: usize = 1 << 27;
+const LONGEST: usize = MOST_PROGRAMS * 2048;
 
 /// Rows that are sorted.
 pub(super) struct Sorted<'a, T: DType> {
@@ -134,7 +134,11 @@ fn run<T: Number, const R: usize>(
 fn check_columns(columns: usize) -> Result<()> {
     check::size("x", columns)?;
     if columns > LONGEST {
-        return Err(check::invalid("x", format!("has rows of {columns}"), "sort rows of at most 2^27 elements"));
+        return Err(check::invalid(
+            "x",
+            format!("has rows of {columns}"),
+            format!("sort rows of at most {LONGEST} elements"),
+        ));
     }
     Ok(())
 }
@@ -156,7 +160,7 @@ fn rows_like<'a, T: DType, const R: usize>(
 ///
 /// # Shapes
 ///
-/// `x` is `[.., columns]` with at most 2^27 columns, both results have its shape. To sort along another dimension, copy the
+/// `x` is `[.., columns]` with at most 134,215,680 columns, both results have its shape. To sort along another dimension, copy the
 /// tensor with that one last ([`contiguous`](super::contiguous)).
 ///
 /// # Method

@@ -1,7 +1,7 @@
 //! Walks over several tensors of one shape at once, whatever their strides: blocks of two dimensions, two dimensions of the
 //! grid, and a launch for each index of what is beyond.
 
-use crate::check::{self, MOST_PROGRAMS};
+use crate::check::{self, LONGEST, MOST_PROGRAMS};
 use crate::tensor::layout::Layout;
 use crate::{TensorView, TensorViewMut};
 use tilewright::{DType, Result, View, ViewMut};
@@ -81,8 +81,10 @@ impl Walk {
         let m = take(&mut rest, least);
         let b = take(&mut rest, |dimension| dimension.strides[0]);
         let a = take(&mut rest, |dimension| dimension.strides[0]);
-        check::size("out", n.as_ref().map_or(1, |n| n.size))?;
-        check::size("out", m.as_ref().map_or(1, |m| m.size))?;
+        if !packed {
+            check::size("out", n.as_ref().map_or(1, |n| n.size))?;
+            check::size("out", m.as_ref().map_or(1, |m| m.size))?;
+        }
         let one = || Dimension { size: 1, strides: vec![0; inputs.len() + 1] };
         let dimensions = [m, n, a, b].map(|dimension| dimension.unwrap_or_else(one));
         let starts = starts(&rest, &dimensions[2], &dimensions[3]);
@@ -133,7 +135,8 @@ impl Walk {
     }
 }
 
-/// The dimensions of the output with a stride in each tensor, those that follow each other everywhere as one.
+/// The dimensions of the output with a stride in each tensor, those that follow each other everywhere as one, unless that would
+/// be too long.
 fn merged<const R: usize>(out: &Layout<R>, inputs: &[Layout<R>]) -> Vec<Dimension> {
     let mut merged: Vec<Dimension> = Vec::new();
     for axis in (0..R).filter(|&axis| out.shape[axis] != 1) {
@@ -141,7 +144,10 @@ fn merged<const R: usize>(out: &Layout<R>, inputs: &[Layout<R>]) -> Vec<Dimensio
         let strides = std::iter::once(out.strides[axis]).chain(inputs.iter().map(repeats)).collect();
         let this = Dimension { size: out.shape[axis], strides };
         match merged.last_mut() {
-            Some(last) if last.strides.iter().zip(&this.strides).all(|(old, new)| *old == new * this.size) => {
+            Some(last)
+                if last.strides.iter().zip(&this.strides).all(|(old, new)| *old == new * this.size)
+                    && last.size * this.size <= LONGEST =>
+            {
                 *last = Dimension { size: last.size * this.size, ..this };
             }
             _ => merged.push(this),

@@ -158,6 +158,7 @@ impl Sizes {
         }
         let sizes = Sizes { tokens, chosen, experts, block };
         check::size("chosen", sizes.height())?;
+        check::size("chosen", sizes.counts())?;
         Ok(sizes)
     }
 

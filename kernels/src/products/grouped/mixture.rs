@@ -114,7 +114,7 @@ pub struct MoeRoom {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidTensor`] if there are no experts or more than 1024, or more rows than 2^31 - 1.
+/// [`Error::InvalidTensor`] if there are no experts or more than 1024, or more rows than 2^31 - 65,536.
 pub fn moe_workspace(cx: &Context, x: [usize; 2], chosen: usize, gate_up: [usize; 3]) -> Result<MoeRoom> {
     let plan = Plan::of(cx, x, chosen, gate_up)?;
     Ok(MoeRoom { rows: room(&plan.rows()), places: plan.sizes.room() })
