@@ -3,6 +3,7 @@
 mod conv;
 mod elementwise;
 mod gather;
+mod long;
 mod pool;
 mod quantise;
 mod reduce;
