@@ -382,7 +382,8 @@ impl Checker<'_> {
     fn is_pure(&self, stmt: &Stmt) -> bool {
         match stmt {
             Stmt::Eval(node) => match &self.node(*node).kind {
-                Kind::Op(VOp::Ready(Op::Memory(op)), _) => *op == MemoryOp::AddPtr,
+                // A promise holds only where it is made, and a clock counts who asks.
+                Kind::Op(VOp::Ready(op), _) => op.does().is_empty(),
                 Kind::Op(..)
                 | Kind::Int(_)
                 | Kind::BigInt(_)
