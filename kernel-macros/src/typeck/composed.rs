@@ -1,15 +1,16 @@
 //! Functions that are expanded into operations here, for want of an operation of their own.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, ElementwiseOp, LimitKind, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, CmpOp, DType, DTypeBound, Dim, Dt, ElementwiseOp, LimitKind, Op, UnaryOp};
 
 use super::args::Args;
 use super::binary::Operator;
 use super::{Checker, Operand, Val};
 use crate::error::Checked;
 use crate::ops::{Composed, Wrapping};
+use crate::source_range::SourceRange;
 use crate::tree::{NodeId, VOp};
-use crate::types::{BOOL, VElem, VTy};
+use crate::types::{BOOL, VElem, VTy, unsigned_of};
 
 impl Checker<'_> {
     /// The expansion of a call, all of it at the place of the call.
@@ -76,17 +77,54 @@ impl Checker<'_> {
         self.one(val)
     }
 
-    /// `(a + (b - 1)) / b`
+    /// `(a + (b - 1)) / b`, whose sum must not wrap: it is computed in a dtype that holds it. Where there is none, or nobody
+    /// knows the dtype, it is `a / b` and one more if that leaves something.
     fn cdiv(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b] = self.arg_values(args)?;
         let place = args.place;
         let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Int), "`cdiv`"));
         integers.into_iter().collect::<Checked<()>>()?;
-        self.unify(a, b, "`cdiv`", place)?;
+        let dt = self.unify(a, b, "`cdiv`", place)?;
+        let exact = [a, b].iter().all(|operand| self.node(operand.node).dim.is_some());
+        match self.types.known(dt) {
+            Some(narrow @ Dt::Known(dtype)) if dtype.bits() < 32 => {
+                let [a, b] = [self.cast(a, DType::I32.into(), place)?, self.cast(b, DType::I32.into(), place)?];
+                let quotient = self.rounded_up(a, b, place)?;
+                self.cast(quotient, narrow, place)
+            }
+            Some(signed) if unsigned_of(signed) != signed => {
+                // Two positive numbers do not wrap if there is no sign. Of negative ones nothing is left.
+                let zero = Operand { node: self.int(Dim::Const(0), place), place };
+                let a = self.arith(BinaryOp::Max, "`cdiv`", a, zero, place, place)?;
+                let unsigned = unsigned_of(signed);
+                let [a, b] = [self.cast(a, unsigned, place)?, self.cast(b, unsigned, place)?];
+                let quotient = self.rounded_up(a, b, place)?;
+                self.cast(quotient, signed, place)
+            }
+            Some(_) | None if exact => self.rounded_up(a, b, place),
+            Some(_) | None => self.quotient_and_rest(a, b, place),
+        }
+    }
+
+    /// `(a + (b - 1)) / b`
+    fn rounded_up(&mut self, a: Operand, b: Operand, place: SourceRange) -> Checked<Operand> {
         let one = Operand { node: self.int(Dim::Const(1), place), place };
         let below = self.arith(BinaryOp::Sub, "`cdiv`", b, one, place, place)?;
         let sum = self.arith(BinaryOp::Add, "`cdiv`", a, below, place, place)?;
         self.arith(BinaryOp::Div, "`cdiv`", sum, b, place, place)
+    }
+
+    /// `a / b + minimum(maximum(a - a / b * b, 0), 1)`
+    fn quotient_and_rest(&mut self, a: Operand, b: Operand, place: SourceRange) -> Checked<Operand> {
+        let mut of = |op, l, r| self.arith(op, "`cdiv`", l, r, place, place);
+        let quotient = of(BinaryOp::Div, a, b)?;
+        let whole = of(BinaryOp::Mul, quotient, b)?;
+        let rest = of(BinaryOp::Sub, a, whole)?;
+        let [zero, one] = [0, 1].map(|number| Operand { node: self.int(Dim::Const(number), place), place });
+        let mut of = |op, l, r| self.arith(op, "`cdiv`", l, r, place, place);
+        let positive = of(BinaryOp::Max, rest, zero)?;
+        let more = of(BinaryOp::Min, positive, one)?;
+        of(BinaryOp::Add, quotient, more)
     }
 
     /// `x - trunc(x)`
