@@ -1,10 +1,11 @@
 //! Types during inference: a dtype may still be a variable.
 //!
 //! A literal starts as a variable that takes any integer (or any float) dtype. Wherever two values must agree, their
-//! dtypes are unified. What is still free at the end of the kernel is i32 or f32.
+//! dtypes are unified. What is still free at the end of the kernel is i32 or f32, or what a constexpr among the values was
+//! declared as.
 //! Shapes are known from the start: they are symbolic but never variables.
 
-use kernel_core::ir::{DType, DTypeBound, Dim, Dt, DtypeId, Func, ParamId};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt, DtypeId, Func, IntTy, ParamId};
 
 /// A dtype, known or to be found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,9 +82,42 @@ pub enum Class {
     Any,
 }
 
+/// The type that the constexprs among some values were declared with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Declared {
+    /// None: there are literals only.
+    Open,
+    /// A dtype.
+    As(Dt),
+    /// `usize`, whose width depends on the host, or types that differ.
+    Several,
+}
+
+impl Declared {
+    /// That of values which must agree.
+    pub fn and(self, other: Declared) -> Declared {
+        match (self, other) {
+            (Declared::Open, one) | (one, Declared::Open) => one,
+            (one, other) if one == other => one,
+            _ => Declared::Several,
+        }
+    }
+}
+
+impl From<IntTy> for Declared {
+    fn from(ty: IntTy) -> Declared {
+        match ty {
+            IntTy::Fixed(dtype) => Declared::As(Dt::Known(dtype)),
+            IntTy::Usize | IntTy::Isize => Declared::Several,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Variable {
     class: Class,
+    /// What it becomes if nothing else says so.
+    declared: Declared,
     /// Whether a constant of the user's crate is among the values, so that no dtype parameter can stand here.
     concrete: bool,
     /// What it has become.
@@ -112,14 +146,30 @@ pub struct Types {
 impl Types {
     /// A new variable.
     pub fn fresh(&mut self, class: Class) -> DtRef {
-        self.variables.push(Variable { class, concrete: false, to: None });
-        DtRef::Var(self.variables.len() - 1)
+        self.variable(class, Declared::Open, false)
+    }
+
+    /// A new variable for a constexpr.
+    pub fn fresh_constexpr(&mut self, declared: Declared) -> DtRef {
+        self.variable(Class::Int, declared, false)
     }
 
     /// A new variable for a constant of the user's crate.
     pub fn fresh_constant(&mut self) -> DtRef {
-        self.variables.push(Variable { class: Class::Any, concrete: true, to: None });
+        self.variable(Class::Any, Declared::Open, true)
+    }
+
+    fn variable(&mut self, class: Class, declared: Declared, concrete: bool) -> DtRef {
+        self.variables.push(Variable { class, declared, concrete, to: None });
         DtRef::Var(self.variables.len() - 1)
+    }
+
+    /// The type that the constexprs among values of that dtype were declared with.
+    pub fn declared(&self, dt: DtRef) -> Declared {
+        match self.resolve(dt) {
+            DtRef::Fixed(dt) => Declared::As(dt),
+            DtRef::Var(v) => self.variables[v].declared,
+        }
     }
 
     /// What a dtype stands for by now.
@@ -167,7 +217,12 @@ impl Types {
                     (Class::Float, Class::Float) => Class::Float,
                     (Class::Int, Class::Float) | (Class::Float, Class::Int) => return Err(Mismatch::Classes),
                 };
-                self.variables[b] = Variable { class, concrete: x.concrete || y.concrete, to: None };
+                self.variables[b] = Variable {
+                    class,
+                    declared: x.declared.and(y.declared),
+                    concrete: x.concrete || y.concrete,
+                    to: None,
+                };
                 self.variables[a].to = Some(DtRef::Var(b));
                 Ok(())
             }
@@ -191,13 +246,14 @@ impl Types {
         Ok(())
     }
 
-    /// The dtype at the end of inference: what is still free is i32 or f32.
+    /// The dtype at the end of inference: what is still free is as its constexprs were declared, or i32 or f32.
     pub fn settled(&self, dt: DtRef) -> Dt {
         match self.resolve(dt) {
             DtRef::Fixed(dt) => dt,
-            DtRef::Var(v) => match self.variables[v].class {
-                Class::Int | Class::Any => Dt::Known(DType::I32),
-                Class::Float => Dt::Known(DType::F32),
+            DtRef::Var(v) => match (self.variables[v].class, self.variables[v].declared) {
+                (Class::Float, _) => Dt::Known(DType::F32),
+                (Class::Int | Class::Any, Declared::As(dt)) => dt,
+                (Class::Int | Class::Any, Declared::Open | Declared::Several) => Dt::Known(DType::I32),
             },
         }
     }

@@ -4,12 +4,13 @@ use kernel_core::ir::{DType, DTypeBound, Dt, ParamKind};
 use syn::{GenericArgument, PathArguments, Type};
 
 use super::record::Record;
-use super::{Binding, Checker, Operand, Val};
+use super::{Binding, Checker, Constexpr, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages, foreign_float8};
 use crate::signature::{braced, generic_name, strip, type_name};
 use crate::source_range::SourceRange;
+use crate::tree::Kind;
 use crate::types::{DtRef, VElem, VTy};
 
 /// What a type annotation says.
@@ -184,6 +185,11 @@ impl Checker<'_> {
         if node.dim.take().is_none() {
             return operand;
         }
+        // `1 << N` is computed where it stands.
+        if matches!(node.kind, Kind::Op(..)) {
+            self.nodes[operand.node.0].dim = None;
+            return operand;
+        }
         Operand { node: self.new_node(node), place: operand.place }
     }
 
@@ -201,7 +207,10 @@ impl Checker<'_> {
     pub(super) fn binding_of(&self, val: &Val) -> Binding {
         match val {
             Val::One(operand) => match &self.node(operand.node).dim {
-                Some(dim) => Binding::Dim(dim.clone()),
+                Some(dim) => {
+                    let (dim, declared) = (dim.clone(), self.declared(*operand));
+                    Binding::Dim(Constexpr { dim, declared, shift: self.shift(operand.node) })
+                }
                 None => Binding::Value(operand.node),
             },
             Val::Tuple(parts, _) => {

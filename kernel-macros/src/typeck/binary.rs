@@ -9,7 +9,7 @@ use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
-use crate::types::{BOOL, Class, DtRef, VElem, VTy};
+use crate::types::{BOOL, Class, Declared, DtRef, VElem, VTy};
 
 /// What a binary operator does.
 #[derive(Clone, Copy)]
@@ -190,8 +190,11 @@ impl Checker<'_> {
             return self.pointer_arith(op, what, l, r, place, sign);
         }
         if let Some(dim) = self.constexpr_arith(op, l, r, place)? {
-            return Ok(Operand { node: self.int(dim, place), place });
+            let [left, right] = [l, r].map(|operand| self.declared(operand));
+            let declared = if counts(op) { left } else { left.and(right) };
+            return Ok(Operand { node: self.constexpr(dim, declared, place), place });
         }
+        let r = if counts(op) { self.count_of(r) } else { r };
         self.need_both(l, r, op.needs(), what)?;
         let dt = self.unify(l, r, what, sign)?;
         let shape = self.common_shape(&[l, r], what, sign)?;
@@ -199,12 +202,43 @@ impl Checker<'_> {
         let ty = VTy { elem: VElem::Data(dt), shape };
         let node = self.op(Op::binary(op), args, ty, place);
         if op == BinaryOp::Shl
-            && let (Some(a), Some(b)) = (&self.node(l.node).dim, &self.node(r.node).dim)
+            && !matches!(self.types.declared(dt), Declared::As(_))
+            && let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone())
         {
+            if let (Some(number), Some(count)) = (a.as_const(), b.as_const()) {
+                self.literal_shifts.insert(node.0, (number, count));
+            }
             // In shapes; as a value it is shifted in its dtype.
-            self.nodes[node.0].dim = a.shl(b).ok();
+            self.nodes[node.0].dim = a.shl(&b).ok();
         }
         Ok(Operand { node, place })
+    }
+
+    /// The type that the constexprs of a value were declared with.
+    pub(super) fn declared(&self, operand: Operand) -> Declared {
+        match self.ty(operand).elem {
+            VElem::Data(dt) => self.types.declared(dt),
+            VElem::Ptr(_) => Declared::Several,
+        }
+    }
+
+    /// A count, whose type says nothing of what is shifted.
+    fn count_of(&mut self, count: Operand) -> Operand {
+        match self.node(count.node).dim.clone() {
+            Some(dim) => Operand { node: self.int(dim, count.place), ..count },
+            None => count,
+        }
+    }
+
+    /// What a constexpr shifts, and how far, where it is `1 << N`.
+    pub(super) fn shift(&self, node: NodeId) -> Option<(Dim, Dim)> {
+        match &self.node(node).kind {
+            Kind::Op(_, args) => match args.as_slice() {
+                [number, count] => Some((self.node(*number).dim.clone()?, self.node(*count).dim.clone()?)),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Arithmetic on constexprs that still adapt stays a constexpr.
@@ -228,7 +262,10 @@ impl Checker<'_> {
             BinaryOp::Max => Ok(a.max_with(&b)),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => {
                 let (Some(a), Some(b)) = (a.as_const(), b.as_const()) else { return Ok(None) };
-                return Ok(fold_bits(op, a, b).map(Dim::Const));
+                let folded = fold_bits(op, a, b);
+                // What is more is shifted in its dtype, which may lose bits.
+                let fits = |number: &i64| op != BinaryOp::Shl || i8::try_from(*number).is_ok();
+                return Ok(folded.filter(fits).map(Dim::Const));
             }
             BinaryOp::DivRn
             | BinaryOp::MinNan
@@ -471,6 +508,11 @@ fn is_comparison(op: &BinOp) -> bool {
 
 fn is_bitwise(op: &BinOp) -> bool {
     matches!(op, BinOp::BitAnd(_) | BinOp::BitOr(_) | BinOp::BitXor(_))
+}
+
+/// Whether the second operand counts by how much the first is shifted.
+fn counts(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::Shl | BinaryOp::Shr | BinaryOp::RotateLeft | BinaryOp::RotateRight)
 }
 
 fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {

@@ -1,6 +1,6 @@
 //! Names and constants: variables, constexprs, `f32::MAX`, and constants of the user's crate.
 
-use kernel_core::ir::{ConstId, ConstParam, ConstTy, DType, DTypeBound, Dim, Dt, IntTy, LimitKind};
+use kernel_core::ir::{BinaryOp, ConstId, ConstParam, ConstTy, DType, DTypeBound, Dim, Dt, IntTy, LimitKind};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
 use super::record::Parts;
-use super::{Binding, Checker, Context, Operand, Val};
+use super::{Binding, Checker, Constexpr, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
 use crate::ops;
 use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, Stmt, VOp};
-use crate::types::{BOOL, Class, DtRef, VTy, admits, dtype_param};
+use crate::types::{BOOL, Class, Declared, DtRef, VTy, admits, dtype_param};
 
 /// Unknown names for which a similar one is looked for.
 const MAX_SUGGESTIONS: usize = 100;
@@ -78,7 +78,7 @@ impl Checker<'_> {
                 self.stmts.push(Stmt::Read(node, *var));
                 Ok(Val::One(Operand { node, place }))
             }
-            Binding::Dim(dim) => Ok(Val::One(Operand { node: self.int(dim.clone(), place), place })),
+            Binding::Dim(constexpr) => self.use_constexpr(constexpr, place).map(Val::One),
             Binding::ConstBool(id) => {
                 let kind = Kind::ConstBool(*id);
                 let node = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
@@ -104,6 +104,19 @@ impl Checker<'_> {
                 Err(self.report_help(place, format!("`{name}` is a closure, which is no value"), help))
             }
             Binding::Poison => Err(Reported::earlier()),
+        }
+    }
+
+    /// A constexpr at one of its uses, where it adapts.
+    fn use_constexpr(&mut self, constexpr: &Constexpr, place: SourceRange) -> Checked<Operand> {
+        let Constexpr { dim, declared, shift } = constexpr.clone();
+        let mut of = |dim, declared| Operand { node: self.constexpr(dim, declared, place), place };
+        match shift {
+            Some((number, count)) => {
+                let (number, count) = (of(number, declared), of(count, Declared::Open));
+                self.arith(BinaryOp::Shl, "`<<`", number, count, place, place)
+            }
+            None => Ok(of(dim, declared)),
         }
     }
 
@@ -257,7 +270,7 @@ impl Checker<'_> {
             }
         };
         if let Some(id) = self.constants[index].shape {
-            return Ok(Operand { node: self.int(Dim::param(id), place), place });
+            return Ok(Operand { node: self.constexpr(Dim::param(id), Declared::Several, place), place });
         }
         Ok(self.constant_operand(index, place))
     }

@@ -9,7 +9,7 @@ use super::args::Args;
 use super::{Checker, Operand, Val};
 use crate::error::Checked;
 use crate::tree::VOp;
-use crate::types::{BOOL, Class, DtRef, VElem, VTy};
+use crate::types::{BOOL, Class, Declared, DtRef, VElem, VTy};
 
 fn called(args: &Args<'_>) -> String {
     format!("`{}`", args.row.name)
@@ -116,6 +116,7 @@ impl Checker<'_> {
         let dt = self.data(x, "`bitcast`")?;
         let Some(to) = args.dtype else { return Ok(x) };
         if let (Some(class), Dt::Known(to)) = (self.types.class(dt), to)
+            && !matches!(self.types.declared(dt), Declared::As(Dt::Known(own)) if own.bits() == to.bits())
             && let Some(same) = same_width(class, to)
         {
             self.expect(x, same.into(), "the operand of `bitcast`")?;

@@ -13,7 +13,7 @@ use crate::names::is_screaming;
 use crate::signature::type_name;
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Node, VOp};
-use crate::types::{Class, DtRef, VElem, VTy};
+use crate::types::{Class, Declared, DtRef, VElem, VTy};
 
 /// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
 const MAX_TUPLE: usize = 1024;
@@ -165,7 +165,8 @@ impl Checker<'_> {
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
         if let Some(dim) = dim {
             let negative = self.dim_result(dim.neg(), place)?;
-            return Ok(Operand { node: self.int(negative, place), place });
+            let declared = self.declared(operand);
+            return Ok(Operand { node: self.constexpr(negative, declared, place), place });
         }
         // A negative literal is a literal.
         let literal = match kind {
@@ -249,6 +250,7 @@ impl Checker<'_> {
         // Literals take the dtype directly, as in Rust; other constexprs are converted from i64, which holds them all.
         let literal = matches!(kind, Kind::Int(Dim::Const(_)) | Kind::BigInt(_) | Kind::Float(..));
         let class = self.types.class(dt);
+        let constexpr = dim.is_some();
         let direct = match (class, to) {
             (Some(Class::Int), Dt::Known(d)) => literal && d.is_int(),
             (Some(Class::Float), Dt::Known(d)) => literal && d.is_float(),
@@ -259,7 +261,13 @@ impl Checker<'_> {
             return Ok(Operand { node: self.new_node(node), place });
         }
         let mut source = operand.node;
-        if let (true, Some(class)) = (literal || dim.is_some(), class) {
+        // `1 << N` is shifted in a dtype of its own, unless it is `usize`.
+        let (shifted, kind) = match (kind, dim) {
+            (Kind::Op(..), Some(dim)) if self.types.declared(dt) == Declared::Several => (false, Kind::Int(dim)),
+            (kind @ Kind::Op(..), _) => (true, kind),
+            (kind, _) => (false, kind),
+        };
+        if let (false, true, Some(class)) = (shifted, literal || constexpr, class) {
             let wide = if class == Class::Float { DType::F64 } else { DType::I64 };
             let node = Node { kind, ty: VTy::scalar(wide), dim: None, constexpr: true, place: operand.place };
             source = self.new_node(node);

@@ -30,7 +30,30 @@ impl Checker<'_> {
         operands.dedup();
         for id in operands {
             self.literal_fits(id);
+            self.shift_fits(id);
         }
+    }
+
+    /// Refuses to shift a literal out of its dtype.
+    fn shift_fits(&mut self, id: NodeId) {
+        let (Some((number, count)), Some(dt)) = (self.literal_shifts.get(&id.0).copied(), self.node_dt(id)) else {
+            return;
+        };
+        let Dt::Known(dtype) = self.types.settled(dt) else { return };
+        if (0..i64::from(dtype.bits())).contains(&count) {
+            return;
+        }
+        let place = self.node(id).place;
+        let message = format!("a shift by {count} leaves nothing of `{dtype}`, which has {} bits", dtype.bits());
+        let exact = u32::try_from(count).ok().filter(|count| *count < 64).map(|count| i128::from(number) << count);
+        let help = match exact.and_then(wider) {
+            // Nothing else says what it should be: then the literal may.
+            Some(wide) if self.types.class(dt).is_some() && wide.bits() > dtype.bits() => {
+                format!("write `{number}_{wide} << {count}`")
+            }
+            Some(_) | None => format!("shift by 0 to {}", dtype.bits() - 1),
+        };
+        self.report_help(place, message, help);
     }
 
     /// All nodes that a statement uses.

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use kernel_core::ir::{Dt, DtypeId, ParamKind};
+use kernel_core::ir::{ConstTy, Dt, DtypeId, ParamKind};
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
@@ -17,7 +17,7 @@ use super::generics::Generics;
 use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
 use super::record::Parts;
-use super::{Checker, Operand, Scope, UnsafeBlock, Val};
+use super::{Binding, Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
 use crate::device::function::{Calls, Function, FunctionParam};
 use crate::device::text;
@@ -244,7 +244,11 @@ impl Checker<'_> {
         let open_unsafe = std::mem::take(&mut self.open_unsafe);
         let (in_offset, compared) = (std::mem::take(&mut self.in_offset), self.compared.take());
         let (blocks, deferred, ended) = (self.unsafe_blocks.len(), self.deferred.len(), self.ended.len());
-        for (name, binding) in generics.consts {
+        for (name, mut binding) in generics.consts {
+            let own = function.signature.consts().find(|(ident, ..)| **ident == name);
+            if let (Binding::Dim(constexpr), Some((_, ConstTy::Int(ty), _))) = (&mut binding, own) {
+                constexpr.declared = ty.into();
+            }
             self.bind(&name, binding);
         }
         let before = self.errors.list().len();

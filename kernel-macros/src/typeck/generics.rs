@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kernel_core::ir::{ConstTy, Dt, ParamKind};
+use kernel_core::ir::{ConstTy, Dt, IntTy, ParamKind};
 use proc_macro2::TokenStream;
 use syn::{AngleBracketedGenericArguments, Expr, GenericArgument, PathArguments, Type};
 
 use super::function::{Frame, declared};
-use super::{Binding, Checker, Val};
+use super::{Binding, Checker, Constexpr, Val};
 use crate::device::function::Function;
 use crate::error::Checked;
 use crate::signature::{Generic, braced, strip, type_name};
@@ -56,7 +56,7 @@ impl Checker<'_> {
                     };
                     let operand = self.one(val)?;
                     let binding = match (&self.node(operand.node).kind, &self.node(operand.node).dim) {
-                        (_, Some(dim)) => Binding::Dim(dim.clone()),
+                        (_, Some(dim)) => Binding::Dim(Constexpr::new(dim.clone(), IntTy::Usize)),
                         (Kind::Bool(_), None) => Binding::Value(operand.node),
                         (Kind::ConstBool(id), None) => Binding::ConstBool(*id),
                         _ => {
@@ -120,7 +120,7 @@ impl Checker<'_> {
                 && let Some(name) = path.path.get_ident().map(ToString::to_string)
                 && function.signature.consts().any(|(ident, ..)| *ident == name)
             {
-                generics.consts.entry(name).or_insert_with(|| Binding::Dim(own.clone()));
+                generics.consts.entry(name).or_insert_with(|| Binding::Dim(Constexpr::new(own.clone(), IntTy::Usize)));
             }
         }
     }

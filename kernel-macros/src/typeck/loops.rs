@@ -11,7 +11,7 @@ use syn::{Expr, ExprForLoop, ExprLoop, ExprRange, ExprWhile, Label, RangeLimits}
 use super::block::Flow;
 use super::jump::LoopScope;
 use super::macros::bool_scalar;
-use super::{Binding, Checker, Context, Operand, Val};
+use super::{Binding, Checker, Constexpr, Context, Operand, Val};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::SourceRange;
@@ -150,7 +150,9 @@ impl Checker<'_> {
         };
         let ((), body) = self.nested(Context::Loop, |c| {
             let value = match (&counter, &range) {
-                (Ok(Counter { constexpr: Some((_, dim)), .. }), _) => Binding::Dim(dim.clone()),
+                (Ok(Counter { constexpr: Some((_, dim)), written, .. }), _) => {
+                    Binding::Dim(Constexpr::new(dim.clone(), c.declared(written[0])))
+                }
                 (Ok(counter), Ok((range, _))) if range.from_end => {
                     Binding::Value(c.index_from_end(counter, range.inclusive(), place))
                 }

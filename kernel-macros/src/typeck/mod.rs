@@ -78,7 +78,7 @@ use crate::signature::Signature;
 use crate::source::Source;
 use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
-use crate::types::{Class, DtRef, Types, VElem, VTy};
+use crate::types::{Declared, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
 use namesakes::Equation;
 
@@ -137,7 +137,7 @@ enum Binding {
     /// A mutable variable.
     Var(VarId),
     /// An integer constexpr, or an immutable variable that holds one: adapts at each use.
-    Dim(Dim),
+    Dim(Constexpr),
     /// A `bool` constexpr.
     ConstBool(ConstId),
     /// A tensor descriptor, which only its operations take.
@@ -150,6 +150,16 @@ enum Binding {
     Closure(Callable),
     /// Its declaration was wrong.
     Poison,
+}
+
+/// An integer constexpr that has a name.
+#[derive(Clone, Debug)]
+struct Constexpr {
+    dim: Dim,
+    /// The type that it was declared with.
+    declared: Declared,
+    /// `1 << N`: what is shifted, and how far. As a value it is shifted in its dtype.
+    shift: Option<(Dim, Dim)>,
 }
 
 /// A mutable variable.
@@ -243,6 +253,8 @@ pub struct Checker<'a> {
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
+    /// Literals that are shifted by literals: these two, by node.
+    literal_shifts: BTreeMap<usize, (i64, i64)>,
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
@@ -316,6 +328,7 @@ impl<'a> Checker<'a> {
             active_head: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
+            literal_shifts: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
             unknown_names: 0,
@@ -367,9 +380,14 @@ impl<'a> Checker<'a> {
         self.eval(VOp::Ready(op.into()), args, ty, place)
     }
 
-    /// An integer made of constexprs and literals, which adapts.
+    /// An integer made of literals, which adapts.
     fn int(&mut self, dim: Dim, place: SourceRange) -> NodeId {
-        let dt = self.types.fresh(Class::Int);
+        self.constexpr(dim, Declared::Open, place)
+    }
+
+    /// An integer made of constexprs and literals, which adapts.
+    fn constexpr(&mut self, dim: Dim, declared: Declared, place: SourceRange) -> NodeId {
+        let dt = self.types.fresh_constexpr(declared);
         let kind = Kind::Int(dim.clone());
         self.new_node(Node { kind, ty: VTy::scalar(dt), dim: Some(dim), constexpr: true, place })
     }
@@ -461,6 +479,12 @@ impl<'a> Checker<'a> {
             }
             Val::Unit(place) => Err(self.report(place, "this has no value")),
         }
+    }
+}
+
+impl Constexpr {
+    fn new(dim: Dim, declared: impl Into<Declared>) -> Constexpr {
+        Constexpr { dim, declared: declared.into(), shift: None }
     }
 }
 

@@ -5,7 +5,7 @@ use syn::{BinOp, Expr, ExprBinary, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
 
 use super::block::Flow;
 use super::tensor_desc::Descriptor;
-use super::{Binding, Checker, Operand, Val};
+use super::{Binding, Checker, Constexpr, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::signature::{self, KernelParam, ParamTy};
@@ -25,7 +25,7 @@ impl Checker<'_> {
             let id = ConstId::new(index);
             let binding = match param.ty {
                 _ if self.signature.broken.contains(&param.name) => Binding::Poison,
-                ConstTy::Int(_) => Binding::Dim(Dim::param(id)),
+                ConstTy::Int(ty) => Binding::Dim(Constexpr::new(Dim::param(id), ty)),
                 ConstTy::Bool => Binding::ConstBool(id),
             };
             self.bind(&param.name, binding);

@@ -1,5 +1,6 @@
 //! What a kernel is given, and what it knows of it when it is compiled, on every device.
 
+mod constexprs;
 mod defaults;
 mod dtypes;
 mod in_place;
