@@ -152,7 +152,7 @@ impl Checker<'_> {
     /// The conversions after which two operands agree.
     fn agreement(&self, (a, x): (Operand, Dt), (b, y): (Operand, Dt), what: &str) -> Help {
         // A count is taken modulo the width, which its low bits decide.
-        if what.contains("<<") || what.contains(">>") {
+        if ["<<", ">>", "rotate_"].iter().any(|counts| what.contains(counts)) {
             return self.conversion(b, x);
         }
         match self.meeting(x, y) {
