@@ -40,12 +40,20 @@ impl Checker<'_> {
             match stmt {
                 SynStmt::Expr(expr, None) if last && want && !is_statement(expr) => {
                     let val = self.tail(expr);
-                    return if diverges { Flow::Diverges } else { val };
+                    if diverges {
+                        self.unreached += 1;
+                        return Flow::Diverges;
+                    }
+                    return val;
                 }
                 // `{ value; }` where the value is wanted.
                 SynStmt::Expr(expr, Some(_)) if last && want && is_value(expr) => drop(self.expr(expr)),
                 SynStmt::Expr(expr, _) => diverges |= self.expr_stmt(expr),
-                SynStmt::Local(local) => self.local(local),
+                SynStmt::Local(local) => {
+                    if self.local(local) {
+                        return Flow::Diverges;
+                    }
+                }
                 SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
                 SynStmt::Item(item) => {
                     let place = SourceRange::of_tokens(item);
@@ -74,6 +82,7 @@ impl Checker<'_> {
                 let end = block.block.brace_token.span.close();
                 self.scoped(|c| c.block(&block.block.stmts, true, end))
             }
+            Expr::Unsafe(block) => self.unsafe_block(block, true),
             other => Flow::Value(self.expr(other)),
         }
     }

@@ -103,14 +103,18 @@ impl Checker<'_> {
 
     /// The branch of an `if` whose condition is known.
     fn taken(&mut self, stmt: &ExprIf, holds: bool, want: bool, place: SourceRange) -> Flow {
-        match &stmt.else_branch {
+        let flow = match &stmt.else_branch {
             _ if holds => {
                 let end = stmt.then_branch.brace_token.span.close();
                 self.scoped(|c| c.block(&stmt.then_branch.stmts, want, end))
             }
             Some((_, branch)) => self.scoped(|c| c.else_branch(branch, want)),
             None => Flow::Value(Ok(Val::Unit(place))),
+        };
+        if let Flow::Diverges = flow {
+            self.unreached += 1;
         }
+        flow
     }
 
     fn else_branch(&mut self, branch: &Expr, want: bool) -> Flow {

@@ -48,25 +48,36 @@ impl Checker<'_> {
                 self.bounded(val, place)
             }
             Expr::Struct(literal) => self.struct_literal(literal, SourceRange::of(expr)),
-            Expr::If(stmt) => match self.if_expr(stmt, true) {
-                Flow::Value(val) => val,
-                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "no branch of this `if` gives a value")),
-            },
-            Expr::Block(block) if block.label.is_none() => {
-                match self.scoped(|c| c.block(&block.block.stmts, true, block.block.brace_token.span.close())) {
-                    Flow::Value(val) => val,
-                    Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
-                }
-            }
-            Expr::Unsafe(block) => match self.unsafe_block(block, true) {
-                Flow::Value(val) => val,
-                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
-            },
-            Expr::Loop(stmt) => {
-                let flow = self.endless_loop(stmt);
-                self.loop_value(flow, expr)
+            Expr::Block(block) if block.label.is_some() => Err(self.unsupported(expr)),
+            Expr::If(_) | Expr::Block(_) | Expr::Unsafe(_) | Expr::Loop(_) => {
+                let flow = self.tail(expr);
+                self.value(flow, expr)
             }
             other => Err(self.unsupported(other)),
+        }
+    }
+
+    /// What an expression gives, which must give something.
+    fn value(&mut self, flow: Flow, expr: &Expr) -> Checked<Val> {
+        let message = match (flow, bare(expr)) {
+            (Flow::Value(val), _) => return val,
+            (Flow::Diverges, Expr::If(_)) => "no branch of this `if` gives a value",
+            (Flow::Diverges, Expr::Loop(_)) => "no `break` gives this loop a value",
+            (Flow::Diverges, _) => "this block never gives a value",
+        };
+        Err(self.no_value(SourceRange::of(expr), message))
+    }
+
+    /// The value of an expression for a variable. None if control never comes to it, although the source has
+    /// one: then there is no such variable.
+    pub(super) fn value_if_reached(&mut self, expr: &Expr) -> Option<Checked<Val>> {
+        if !matches!(bare(expr), Expr::If(_) | Expr::Block(_) | Expr::Unsafe(_) | Expr::Loop(_)) {
+            return Some(self.expr(expr));
+        }
+        let before = self.unreached;
+        match self.tail(expr) {
+            Flow::Diverges if self.unreached > before || self.frame.via.is_some() => None,
+            flow => Some(self.value(flow, expr)),
         }
     }
 

@@ -317,16 +317,6 @@ impl Checker<'_> {
         let refused = self.contexts.contains(&Context::Closure);
         if refused { Reported::earlier() } else { self.report(place, message) }
     }
-
-    /// The value of a `loop` as a part of an expression.
-    pub(super) fn loop_value(&mut self, flow: super::block::Flow, expr: &Expr) -> Checked<Val> {
-        match flow {
-            super::block::Flow::Value(val) => val,
-            super::block::Flow::Diverges => {
-                Err(self.no_value(SourceRange::of(expr), "no `break` gives this loop a value"))
-            }
-        }
-    }
 }
 
 /// The parts of two values, where they have the same form.

@@ -248,6 +248,8 @@ pub struct Checker<'a> {
     loops: Vec<LoopScope>,
     /// Loops and inlined bodies so far.
     loop_count: usize,
+    /// Values to which control never comes: behind jumps, or in the place of a branch that jumps and is known to be taken.
+    unreached: usize,
     /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
     active_head: bool,
     deferred: Vec<Deferred>,
@@ -325,6 +327,7 @@ impl<'a> Checker<'a> {
             may_return: false,
             loops: Vec::new(),
             loop_count: 0,
+            unreached: 0,
             active_head: false,
             deferred: Vec::new(),
             annotated: Vec::new(),

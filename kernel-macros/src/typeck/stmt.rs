@@ -15,10 +15,7 @@ impl Checker<'_> {
     /// An expression as a statement. Returns whether control never reaches what follows.
     pub(super) fn expr_stmt(&mut self, expr: &Expr) -> bool {
         match expr {
-            Expr::Assign(assign) => {
-                self.assign(assign);
-                false
-            }
+            Expr::Assign(assign) => self.assign(assign),
             Expr::Binary(binary) if operator(&binary.op).is_some_and(|(_, assigns)| assigns) => {
                 self.compound(binary);
                 false
@@ -83,14 +80,14 @@ impl Checker<'_> {
         }
     }
 
-    /// `let pattern: type = value;`
-    pub(super) fn local(&mut self, local: &Local) {
+    /// `let pattern: type = value;` Whether control never comes to it.
+    pub(super) fn local(&mut self, local: &Local) -> bool {
         let (pat, ty) = match &local.pat {
             syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
             pat => (pat, None),
         };
         if self.named_closure(local) || self.named_descriptor(local) {
-            return;
+            return false;
         }
         let annotation = ty.map(|ty| self.annotation(ty));
         let val = match &local.init {
@@ -99,9 +96,12 @@ impl Checker<'_> {
                     let place = SourceRange::at(token.span);
                     self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
                     self.bind_silent(pat);
-                    return;
+                    return false;
                 }
-                self.expr(&init.expr)
+                match self.value_if_reached(&init.expr) {
+                    Some(val) => val,
+                    None => return true,
+                }
             }
             None => {
                 let help = "give it a value here: `let x = if .. { .. } else { .. };`";
@@ -115,11 +115,14 @@ impl Checker<'_> {
         };
         self.unique(&[pat]);
         self.bind_pattern(pat, val);
+        false
     }
 
-    fn assign(&mut self, assign: &ExprAssign) {
-        let val = self.expr(&assign.right);
+    /// Whether control never comes to the assignment.
+    fn assign(&mut self, assign: &ExprAssign) -> bool {
+        let Some(val) = self.value_if_reached(&assign.right) else { return true };
         self.assign_to(&assign.left, val);
+        false
     }
 
     /// Assigns to a name, to a tuple of names, or to `_`.
