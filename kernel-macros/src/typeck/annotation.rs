@@ -151,6 +151,10 @@ impl Checker<'_> {
             (val, Annotation::Constexpr) => {
                 let operand = self.one(val)?;
                 if self.node(operand.node).dim.is_none() {
+                    if self.node(operand.node).constexpr {
+                        let (message, help) = self.no_dim(operand, None, "a `usize`");
+                        return Err(self.report_help(operand.place, message, help));
+                    }
                     let message = "`usize` is only the type of constexprs, and this is known only at launch";
                     return Err(self.report_help(operand.place, message, "write `i32`, `i64` or `u32`"));
                 }

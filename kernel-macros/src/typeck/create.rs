@@ -1,15 +1,15 @@
 //! Values from nothing: program ids, ranges, constant tiles; and shapes.
 
 use kernel_core::ir::{CounterKind, CreateOp, DType, Dim};
-use syn::{BinOp, Expr};
+use syn::{BinOp, Expr, ExprLit, Lit};
 
 use super::args::Args;
 use super::{Checker, Context, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
-use crate::tree::VOp;
-use crate::types::{Class, DtRef, VElem, VTy};
+use crate::tree::{Kind, VOp};
+use crate::types::{BOOL, Class, DtRef, VElem, VTy};
 
 /// The largest number of elements of a tile.
 const MAX_ELEMENTS: i64 = 1 << 20;
@@ -141,11 +141,38 @@ impl Checker<'_> {
         match &self.node(operand.node).dim {
             Some(dim) => Ok(dim.clone()),
             None => {
-                let message = "a shape is made of constexprs and literals; this is known only at launch";
-                let help = "make it a const generic: `const N: usize`";
+                let (message, help) = self.no_dim(operand, Some(expr), "a shape");
                 Err(self.report_help(place, message, help))
             }
         }
+    }
+
+    /// What to say of a value where an integer of constexprs is due.
+    pub(super) fn no_dim(&self, operand: Operand, expr: Option<&Expr>, what: &str) -> (String, Help) {
+        let node = self.node(operand.node);
+        if !node.constexpr || matches!(node.kind, Kind::Param(_)) || self.ty(operand).elem == VElem::Data(BOOL) {
+            let message = format!("{what} is made of constexprs and literals; this is known only at launch");
+            return (message, "make it a const generic: `const N: usize`".into());
+        }
+        let message = format!(
+            "{what} is made of constexprs and literals by `+`, `-`, `*`, `/`, `%`, `minimum`, `maximum` and `1 << n`"
+        );
+        let help = expr.and_then(|expr| self.without_shift(expr));
+        (message, help.unwrap_or_else(|| "make it a const generic of its own: `const N: usize`".into()))
+    }
+
+    /// `N / 2` for `N >> 1`.
+    fn without_shift(&self, expr: &Expr) -> Option<Help> {
+        let Expr::Binary(binary) = bare(expr) else { return None };
+        let Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) = bare(&binary.right) else { return None };
+        let power = 1i64.checked_shl(count.base10_parse().ok()?).filter(|power| *power > 0)?;
+        let sign = match binary.op {
+            BinOp::Shr(_) => "/",
+            BinOp::Shl(_) => "*",
+            _ => return None,
+        };
+        let number = self.source.operand(SourceRange::of(&binary.left));
+        Some(Help::write(SourceRange::of(bare(expr)), format!("{number} {sign} {power}")))
     }
 
     /// Refuses literal shapes that no tile can have.

@@ -14,7 +14,7 @@ use crate::error::Checked;
 use crate::signature::{Generic, braced, strip, type_name};
 use crate::source_range::{SourceRange, bare};
 use crate::tree::Kind;
-use crate::types::{DtRef, VElem, admits, dt_name};
+use crate::types::{BOOL, DtRef, VElem, admits, dt_name};
 
 /// What the generic parameters of a function stand for in a call.
 #[derive(Default)]
@@ -59,6 +59,13 @@ impl Checker<'_> {
                         (_, Some(dim)) => Binding::Dim(Constexpr::new(dim.clone(), IntTy::Usize)),
                         (Kind::Bool(_), None) => Binding::Value(operand.node),
                         (Kind::ConstBool(id), None) => Binding::ConstBool(*id),
+                        _ if self.node(operand.node).constexpr => match self.ty(operand).elem == VElem::Data(BOOL) {
+                            true => Binding::Value(operand.node),
+                            false => {
+                                let (message, help) = self.no_dim(operand, braced(arg), &format!("`{name}`"));
+                                return Err(self.report_help(operand.place, message, help));
+                            }
+                        },
                         _ => {
                             let message = format!("`{name}` is a constexpr, and this is known only at launch");
                             return Err(self.report(operand.place, message));

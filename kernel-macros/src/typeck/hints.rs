@@ -133,8 +133,8 @@ impl Checker<'_> {
         match &self.node(operand.node).dim {
             Some(dim) => Ok(dim.clone()),
             None => {
-                let message = "a promise is made of constexprs and literals; this is known only at launch";
-                Err(self.report_help(SourceRange::of(expr), message, "make it a const generic: `const N: usize`"))
+                let (message, help) = self.no_dim(operand, Some(expr), "a promise");
+                Err(self.report_help(SourceRange::of(expr), message, help))
             }
         }
     }

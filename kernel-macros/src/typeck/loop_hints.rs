@@ -90,8 +90,7 @@ impl Checker<'_> {
         match &self.node(operand.node).dim {
             Some(dim) => Ok(Some(dim.clone())),
             None => {
-                let message = format!("`#[{name}(..)]` takes a literal or a constexpr; this is known only at launch");
-                let help = "make it a const generic: `const N: usize`";
+                let (message, help) = self.no_dim(operand, Some(&expr), &format!("the number of `#[{name}(..)]`"));
                 Err(self.report_help(operand.place, message, help))
             }
         }
