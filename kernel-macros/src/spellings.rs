@@ -153,6 +153,36 @@ const SPELLINGS: &[Spelling] = &[
     ),
 ];
 
+/// Rows whose code is another one where the first argument is an integer.
+const OF_INTEGERS: &[Spelling] = &[
+    row("sign signum", "x", "clamp({x}, -1, 1)"),
+    row("relu", "x", "maximum({x}, 0)"),
+    row("is_power_of_two", "x", "count_ones({x}) == 1"),
+];
+
+/// Those of unsigned integers.
+const OF_UNSIGNED: &[Spelling] = &[row("sign signum", "x", "minimum({x}, 1)"), row("relu", "x", "{x}")];
+
+/// Those of a dtype parameter, to which literals do not adapt.
+const OF_PARAMETERS: &[Spelling] = &[
+    remark(
+        "sign signum",
+        "write `select(x > 0 as T, 1 as T, select(x < 0 as T, 0 as T - 1 as T, 0 as T))` of a `T: Int`",
+    ),
+    remark("relu", "write `maximum(x, 0 as T)` of a `T: Int`"),
+    row("is_power_of_two", "x", "count_ones({x}) == 1"),
+];
+
+/// The row of a name where the first argument is an integer: whether it has a sign, if that is known.
+pub fn of_integers(name: &str, signed: Option<bool>) -> Option<&'static Spelling> {
+    let rows = match signed {
+        Some(true) => OF_INTEGERS.iter().chain(&[]),
+        Some(false) => OF_UNSIGNED.iter().chain(OF_INTEGERS),
+        None => OF_PARAMETERS.iter().chain(&[]),
+    };
+    rows.into_iter().find(|row| row.names.split(' ').any(|known| known == name))
+}
+
 /// All rows that have names.
 pub fn all() -> impl Iterator<Item = &'static Spelling> {
     SPELLINGS.iter().chain(libdevice::ROWS)

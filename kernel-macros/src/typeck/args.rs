@@ -5,7 +5,7 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
 use super::tensor_desc::Descriptor;
-use super::{Checker, Operand};
+use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
@@ -113,7 +113,7 @@ impl Checker<'_> {
         let Split { mut positional, named, wrong } = self.split_args(row, exprs);
         let turbofish = self.turbofish(row, turbofish, place);
         if let Some(reported) = wrong {
-            self.check_values(exprs);
+            drop(self.check_values(exprs));
             return Err(reported);
         }
         turbofish?;
@@ -158,7 +158,7 @@ impl Checker<'_> {
             };
         }
         if let Some(reported) = wrong {
-            self.check_values(exprs);
+            drop(self.check_values(exprs));
             return Err(reported);
         }
         let positional = |args: &Args<'_>| args.positional.len() + usize::from(receiver.is_some());
@@ -180,7 +180,7 @@ impl Checker<'_> {
             let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
             let at = if receiver.is_none() { extra.map_or(place, SourceRange::of) } else { place };
             let reported = self.report_help(at, message, format!("write `{}`", row.usage()));
-            self.check_values(exprs);
+            drop(self.check_values(exprs));
             return Err(reported);
         }
         Ok(args)
@@ -230,9 +230,10 @@ impl Checker<'_> {
         Some(self.report_help(SourceRange::of(last), message, help))
     }
 
-    /// Reports mistakes in the arguments of a call that is wrong itself.
-    pub(super) fn check_values(&mut self, exprs: &Punctuated<Expr, Token![,]>) {
-        for expr in exprs {
+    /// Reports mistakes in the arguments of a call that is wrong itself, of which it gives the first.
+    pub(super) fn check_values(&mut self, exprs: &Punctuated<Expr, Token![,]>) -> Option<Val> {
+        let mut first = None;
+        for (i, expr) in exprs.iter().enumerate() {
             let value = as_named(expr).map_or(expr, |(_, value)| value);
             // What stands for a name, a shape or a closure means nothing outside of its call.
             let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
@@ -244,9 +245,11 @@ impl Checker<'_> {
                 _ => false,
             };
             if !named && !text && !dtype && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
-                let _ = self.nested(super::Context::Branch, |c| c.expr(value));
+                let (val, _) = self.nested(super::Context::Branch, |c| c.expr(value));
+                first = first.or(val.ok().filter(|_| i == 0));
             }
         }
+        first
     }
 
     fn unknown_option(&mut self, row: &Row, name: &str, place: SourceRange) -> Reported {

@@ -1,6 +1,6 @@
 //! Calls: finds the operation and hands its arguments to the code for its kind.
 
-use kernel_core::ir::{BinaryOp, ConstOrigin};
+use kernel_core::ir::{BinaryOp, ConstOrigin, DTypeBound, Dt};
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
@@ -12,8 +12,8 @@ use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
 use crate::ops::{self, Call, Row};
 use crate::source_range::{SourceRange, bare};
-use crate::spellings;
-use crate::types::VElem;
+use crate::spellings::{self, Spelling, without_parentheses};
+use crate::types::{Class, VElem, admits};
 
 impl Checker<'_> {
     /// `name(arguments)`
@@ -154,7 +154,9 @@ impl Checker<'_> {
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
         }
-        let help = match spellings::find(name) {
+        // Mistakes in the arguments are reported too.
+        let first = self.check_values(&call.args);
+        let help = match self.spelling(name, first.as_ref()) {
             None if path.len() > 1 && matches!(name, "max" | "min") && call.args.len() == 2 && !named_second(call) => {
                 format!("write `{name}imum(a, b)`").into()
             }
@@ -171,8 +173,6 @@ impl Checker<'_> {
                 None => format!("declare the function: `#[device] fn {name}(..) -> .. {{ .. }}`").into(),
             },
         };
-        // Mistakes in the arguments are reported too.
-        self.check_values(&call.args);
         self.report_help(place, message, help)
     }
 
@@ -209,13 +209,47 @@ impl Checker<'_> {
         Some(Help::write(whole, code.clone()).said(format!("for a conversion write `{code}`")))
     }
 
+    /// The dtype of an integer.
+    fn integer(&self, val: &Val) -> Option<Dt> {
+        let Val::One(operand) = val else { return None };
+        let VElem::Data(dt) = self.ty(*operand).elem else { return None };
+        let integer = |dt: &Dt| admits(&self.func, *dt, DTypeBound::Int);
+        match self.types.class(dt) {
+            Some(Class::Int) => Some(self.types.settled(dt)),
+            Some(Class::Float | Class::Any) => None,
+            None => self.types.known(dt).filter(integer),
+        }
+    }
+
+    /// What to write instead of a name from elsewhere, which may depend on the first argument.
+    fn spelling(&self, name: &str, first: Option<&Val>) -> Option<&'static Spelling> {
+        let integer = match first.and_then(|val| self.integer(val)) {
+            Some(Dt::Known(dtype)) => spellings::of_integers(name, Some(dtype.int_min() < 0)),
+            Some(Dt::Param(_)) => spellings::of_integers(name, None),
+            None => None,
+        };
+        integer.or_else(|| spellings::find(name))
+    }
+
     fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
         let place = SourceRange::at(call.method.span());
         let message = format!("values in a kernel have no method `{name}`");
         let whole = SourceRange::between(SourceRange::of(&call.receiver).start, call.paren_token.span.close());
         let source = self.source.operand(SourceRange::of(&call.receiver));
         let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
-        let help = match (spellings::find(name), ops::find(name), target) {
+        let help = match (self.spelling(name, receiver.as_ref().ok()), ops::find(name), target) {
+            (None, ..) if name == "ilog2" => match receiver.as_ref().ok().and_then(|val| self.integer(val)) {
+                Some(dt) => {
+                    let last = match dt {
+                        Dt::Known(dtype) => (dtype.bits() - 1).to_string(),
+                        Dt::Param(_) => format!("{}::BITS - 1", self.show_fixed(dt).replace('`', "")),
+                    };
+                    let code = format!("{last} - leading_zeros({})", without_parentheses(&source));
+                    let code = if self.source.is_operand(whole) { format!("({code})") } else { code };
+                    Help::write(whole, code).and(", a `u32`")
+                }
+                None => "write `log2(x)`; of an integer it is `31 - leading_zeros(n)`".into(),
+            },
             _ if name == "len" || name == "size" => self.length(receiver),
             (.., Some(target)) => {
                 let code = format!("{source} as {target}");

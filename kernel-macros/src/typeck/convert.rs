@@ -310,6 +310,7 @@ impl Checker<'_> {
             }
             (Some(Dt::Known(DType::Bool)), DTypeBound::Num | DTypeBound::Signed) => self.counted(place, beside, what),
             (Some(Dt::Known(unsigned)), DTypeBound::Signed) => self.negated(place, unsigned),
+            (_, DTypeBound::Float) if matches!(what, "`pow`" | "`powi`") => self.power_of(dt, place, beside),
             (_, DTypeBound::Float) => self.first_as_float(place),
             _ if what.contains("<<") || what.contains(">>") || needs == Needs::Bits => {
                 let source = self.source.operand(place);
@@ -330,6 +331,21 @@ impl Checker<'_> {
         }
         let code = self.cast_source(place, to);
         Help::write(place, code.clone()).said(format!("convert first: `{code}`"))
+    }
+
+    /// A power of an integer.
+    fn power_of(&self, dt: DtRef, place: SourceRange, exponent: Option<Operand>) -> Help {
+        let (help, number) = (self.first_as_float(place), self.source.operand(place));
+        let known = self.types.known(dt).is_some_and(|dt| admits(&self.func, dt, DTypeBound::Int));
+        if !known {
+            return help;
+        }
+        let exponent = exponent.and_then(|exponent| self.node(exponent.node).dim.as_ref()?.as_const());
+        let product = match exponent {
+            Some(times @ 2..=4) => format!("multiply: `{}`", vec![number; times as usize].join(" * ")),
+            Some(_) | None => format!("multiply in a loop: `for _ in 0..exponent {{ power *= {number}; }}`"),
+        };
+        format!("{product}; for a float convert first: `{}`", self.cast_source(place, "f32")).into()
     }
 
     fn first_as_float(&self, place: SourceRange) -> Help {

@@ -40,7 +40,7 @@ impl Checker<'_> {
     pub(super) fn float_int(&mut self, args: &Args<'_>, op: FloatIntFn) -> Checked<Operand> {
         let [x, n] = self.arg_values(args)?;
         let what = called(args);
-        let float = self.need(x, Needs::Bound(DTypeBound::Float), &what);
+        let float = self.need_beside(x, Needs::Bound(DTypeBound::Float), &what, Some(n));
         self.expect(n, DType::I32.into(), &format!("the second operand of {what}"))?;
         float?;
         let elem = self.ty(x).elem;

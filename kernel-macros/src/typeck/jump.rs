@@ -2,7 +2,7 @@
 //!
 //! An inlined function or closure is a loop that runs once, to whose end `return` leads.
 
-use syn::{Expr, ExprBreak, ExprContinue, ExprReturn, Lifetime};
+use syn::{ExprBreak, ExprContinue, ExprReturn, Lifetime};
 
 use super::annotation::Annotation;
 use super::block::Flow;

@@ -73,7 +73,13 @@ impl Checker<'_> {
         self.need_beside(b, needs, what, Some(a))
     }
 
-    fn need_beside(&mut self, operand: Operand, needs: Needs, what: &str, beside: Option<Operand>) -> Checked<()> {
+    pub(super) fn need_beside(
+        &mut self,
+        operand: Operand,
+        needs: Needs,
+        what: &str,
+        beside: Option<Operand>,
+    ) -> Checked<()> {
         let dt = self.data(operand, what)?;
         match self.types.resolve(dt) {
             DtRef::Fixed(fixed) if needs.admits(&self.func, fixed) => Ok(()),
