@@ -34,7 +34,7 @@ fn extremes<T: Num, const LARGEST: bool, const BK: usize, const BL: usize>(
     let (beside, piece) = ((program_id(0) / blocks) as i64, program_id(1) as i64);
     let x = x + beside * x_beside;
     let first = program_id(1) * per_piece;
-    let end = first + minimum(per_piece, len - first);
+    let end = minimum(first + minimum(per_piece, len - first), len);
     let mut best = full([BK, BL], lowest);
     let mut best_at = full([BK, BL], i32::MAX);
     for at in (first..end).step_by(BL) {
@@ -265,6 +265,39 @@ mod tests {
     use crate::code::check_instructions;
     use tilewright::Target;
     use tilewright::launch::AssumedScalar::One;
+    use tilewright::launch::LaunchVariant;
+
+    /// The host proves that no access leaves its buffer, whether rows are divided or not.
+    #[test]
+    fn launches_need_no_checks() {
+        let device = Device::cpu();
+        for (rows, len, per_piece) in [(300usize, 8192usize, 8192usize), (3, 40_000, 16_384), (3, 40_001, 16_384)] {
+            let pieces = len.div_ceil(per_piece);
+            let x = device.zeros::<f32>(rows * len).unwrap();
+            let mut values = device.zeros::<f32>(rows * pieces).unwrap();
+            let mut places = device.zeros::<i32>(rows * pieces).unwrap();
+            let call = ExtremesConsts { LARGEST: true, BK: 1, BL: 4096 }.call(
+                &x,
+                &mut values,
+                &mut places,
+                f32::NEG_INFINITY,
+                rows as i32,
+                len as i32,
+                per_piece as i32,
+                len as i64,
+                0,
+                1,
+                1,
+                0,
+                rows as i64,
+                1,
+                0,
+                rows as i64,
+            );
+            let compiled = call.grid((rows, pieces)).num_warps(8).compile(Target::sm_90a()).unwrap();
+            assert_eq!(*compiled.variant(), LaunchVariant::Fast, "{}", compiled.report());
+        }
+    }
 
     #[test]
     fn extremes_load_wide_along_both_dimensions() {

@@ -98,7 +98,7 @@ fn draw_all<T: Float, const BLOCK: usize>(
 ) {
     let row = program_id(0);
     let first = program_id(1) * per_piece;
-    let end = first + minimum(per_piece, columns - first);
+    let end = minimum(first + minimum(per_piece, columns - first), columns);
     let mut best = full([BLOCK], f32::NEG_INFINITY);
     let mut best_at = full([BLOCK], i32::MAX);
     // The seed of a row: seeds and rows in the two halves of Philox's key.

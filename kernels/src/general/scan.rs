@@ -49,7 +49,7 @@ macro_rules! scan {
                 let beside = (program_id(0) / blocks) as i64;
                 let (x, out) = (x + beside * x_beside, out + beside * out_beside);
                 let first = program_id(1) * per_piece;
-                let end = first + minimum(per_piece, len - first);
+                let end = minimum(first + minimum(per_piece, len - first), len);
                 let carry = full([BK], identity);
                 let mut carry = if let Some(carries) = carries {
                     let before = if BACKWARD { program_id(1) + 1 } else { program_id(1) - 1 };
