@@ -36,6 +36,11 @@ pub(crate) struct Kept {
     pub axis: i64,
 }
 
+/// A run of one element has no step. A step of one would hide from the kernel that rows begin at multiples of 16 bytes.
+fn stepless(run: Run) -> Run {
+    if run.size == 1 { Run { stride: 0, ..run } } else { run }
+}
+
 impl Work {
     /// The work along `axis` of a tensor; `pieces` says whether it may be divided.
     pub(crate) fn of<const R: usize>(argument: &str, layout: Layout<R>, axis: usize, pieces: bool) -> Result<Work> {
@@ -48,6 +53,7 @@ impl Work {
         let (kept, beside) = if inner_is_kept { (around.inner, around.outer) } else { (around.outer, around.inner) };
         let axis = around.axis;
         let along = axis.stride <= kept.stride || kept.size == 1;
+        let [kept, beside] = [kept, beside].map(stepless);
         let (block_kept, block_axis) = if along {
             let block_axis = axis.size.next_power_of_two().clamp(1, TILE);
             ((TILE / block_axis).min(kept.size.next_power_of_two()), block_axis)
@@ -116,8 +122,8 @@ impl Work {
     /// Strides of a result that differs from the tensor in the size of dimension `axis` alone.
     pub(crate) fn result<const R: usize>(&self, argument: &str, layout: Layout<R>, axis: usize) -> Result<Kept> {
         let around = Around::of(argument, layout, axis)?;
-        let (kept, beside) =
-            if self.inner_is_kept { (around.inner, around.outer) } else { (around.outer, around.inner) };
+        let [inner, outer] = [around.inner, around.outer].map(stepless);
+        let (kept, beside) = if self.inner_is_kept { (inner, outer) } else { (outer, inner) };
         Ok(Kept { kept: kept.stride as i64, beside: beside.stride as i64, axis: around.axis.stride as i64 })
     }
 
@@ -129,5 +135,22 @@ impl Work {
     /// Warps for a tile: 16 elements for each thread.
     pub(crate) fn warps(&self) -> u32 {
         (self.block_kept * self.block_axis / 512).clamp(1, 8) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_of_one_element_have_no_step() {
+        let layout = |shape, strides| Layout { shape, strides };
+        let rows = Work::of("x", layout([300, 8192], [8192, 1]), 1, true).unwrap();
+        assert_eq!((rows.kept, rows.beside), (Run { size: 300, stride: 8192 }, Run { size: 1, stride: 0 }));
+        assert_eq!((rows.block_kept, rows.block_axis), (1, 4096), "a program goes along a row");
+        let all = Work::of("x", layout([1, 8192], [8192, 1]), 1, true).unwrap();
+        assert_eq!((all.kept.stride, all.beside.stride, all.axis.stride), (0, 0, 1));
+        let to = rows.result("out", layout([300, 1], [1, 1]), 1).unwrap();
+        assert_eq!((to.kept, to.beside), (1, 0));
     }
 }
