@@ -164,8 +164,8 @@ impl Queue for CudaQueue {
                 reason: "nothing of it runs before its graph does; wait when the capture has ended".into(),
             });
         }
-        // Somebody else may be capturing another stream, which a wait does not concern.
-        let _mode = CaptureMode::relaxed();
+        // Whose stream it is may be capturing another one, which a wait does not concern.
+        let _mode = self.is_foreign.then(CaptureMode::relaxed);
         // SAFETY: the stream is alive.
         unsafe { cu::stream::synchronize(self.stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
     }
