@@ -122,7 +122,8 @@ pub(super) fn sum_rows<T: Float, S: Float, G: Float, const OWN: usize, const ROW
     for id in (program_id(0)..entries).step_by(num_programs(0)) {
         let (start, end) = (clamp(load(starts + id), 0, n), clamp(load(ends + id), 0, n));
         if start < end {
-            let first = cdiv(start, chunk);
+            // Rounded up by the division of the next line, which has room for the sum: a second kind takes registers.
+            let first = (start + (chunk - 1)) / chunk;
             let last = maximum(minimum(end / chunk, chunks), first);
             let (before, between) = (first * chunk - start, (last - first) * chunk);
             let mut total = zeros::<S>([BLOCK]);
