@@ -239,13 +239,23 @@ impl Device {
     /// a launch on them that nobody has taken yet; call again for the next.
     pub fn synchronize(&self) -> Result<()> {
         capture::refuse("synchronising a device")?;
-        let streams = self.streams();
-        for stream in &streams {
+        self.finish()?;
+        self.take_oldest_error().map_or(Ok(()), Err)
+    }
+
+    /// Waits until all streams that were made for this device are done, and collects the errors of launches, but takes none.
+    pub(crate) fn finish(&self) -> Result<()> {
+        for stream in self.streams() {
             stream.finish()?;
             stream.collect_replays();
         }
-        let ids: Vec<u64> = streams.iter().map(Stream::id).collect();
-        self.0.context.ledger().lock().take_oldest(&ids).map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// The oldest error of a launch on streams that were made for this device, among those that are known.
+    pub(crate) fn take_oldest_error(&self) -> Option<Error> {
+        let ids: Vec<u64> = self.streams().iter().map(Stream::id).collect();
+        self.0.context.ledger().lock().take_oldest(&ids)
     }
 
     /// A buffer with a copy of `elements`, which may change as soon as this returns.

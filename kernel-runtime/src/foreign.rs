@@ -307,18 +307,19 @@ impl Device {
 /// That of a launch; [`Error::Driver`]; [`Error::Unsupported`] while one of the streams is captured.
 pub fn synchronize_all(devices: &[Device]) -> Result<()> {
     capture::refuse("synchronising devices")?;
-    let on_gpus = || devices.iter().filter_map(|device| Some((device, device.default_stream().cuda_memory()?)));
     // All are waited for, whichever fails.
     let mut waited = Ok(());
-    for (device, memory) in on_gpus() {
-        waited = waited.and(memory.within(|| device.default_stream().finish()));
+    for device in devices {
+        waited = waited.and(device.keeping_current(|| device.finish()));
     }
     waited?;
-    for (device, memory) in on_gpus().filter(|(device, _)| device.default_stream().has_replays()) {
-        memory.within(|| memory.synchronize())?;
+    for device in devices.iter().filter(|device| device.default_stream().has_replays()) {
+        if let Some(memory) = device.default_stream().cuda_memory() {
+            memory.within(|| memory.synchronize())?;
+        }
         device.default_stream().collect_replays();
     }
-    devices.iter().find_map(|device| device.default_stream().take_oldest_error()).map_or(Ok(()), Err)
+    devices.iter().find_map(Device::take_oldest_error).map_or(Ok(()), Err)
 }
 
 /// The place of the element at an address, in elements.

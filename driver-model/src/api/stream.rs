@@ -72,11 +72,13 @@ driver! {
 
     Context fn cuStreamSynchronize(model, note, stream: usize) {
         note.stream(stream);
+        model.refuse_prohibited()?;
         model.synchronize_stream(stream)
     }
 
     Context fn cuStreamQuery(model, note, stream: usize) {
         note.stream(stream);
+        model.refuse_prohibited()?;
         model.query_stream(stream)
     }
 

@@ -154,10 +154,20 @@ in_the_model! {
             assert_eq!(disturb(), here, "mode {mode}");
             assert_eq!(end(own).is_ok(), here == Code::CUDA_SUCCESS, "mode {mode}");
         }
+        // Waiting for a stream, and asking for it, are among what may disturb, whichever stream it is.
+        let other = stream();
+        for look in [sys::cuStreamSynchronize, sys::cuStreamQuery] {
+            ok(begin(own, 0));
+            // SAFETY: the stream is alive.
+            assert_eq!(unsafe { look(other) }, unsupported);
+            assert!(end(own).is_err());
+        }
         // A thread may say that it knows what it does.
         assert_eq!(exchange(CU_STREAM_CAPTURE_MODE_RELAXED), CU_STREAM_CAPTURE_MODE_GLOBAL);
         ok(begin(own, 0));
         ok(disturb());
+        // SAFETY: the stream is alive.
+        ok(unsafe { sys::cuStreamSynchronize(other) });
         end(own).expect("a graph");
     }
 

@@ -525,6 +525,30 @@ fn contexts_that_were_current_stay_so() -> Result<()> {
     })
 }
 
+/// The mode keeps all threads from what waits, but for those who say that they know what they do.
+#[test]
+fn waits_leave_captures_of_other_streams_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let (captured, owner) = (Owner::new(), Owner::new());
+        let (device, other) = (captured.device()?, owner.device()?);
+        let (x, sum, out) = (owner.upload(&numbers()), owner.zeros(N), owner.zeros(N));
+        let double = |device: &Device, to: u64| -> Result<()> {
+            // SAFETY: each writes its own, in the order of its stream.
+            let (x, to) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(to, N)?) };
+            add::<_, 64>(x, x, to, N as i32).grid(5).launch(device)
+        };
+        double(&other, sum)?;
+        let graph = captured.capture(|| {
+            double(&device, out)?;
+            other.synchronize()
+        })?;
+        graph.replay();
+        captured.wait();
+        assert_eq!(captured.read(out, N), owner.read(sum, N));
+        Ok(())
+    })
+}
+
 /// A replay would copy from memory of the host that has long been another's.
 #[test]
 fn copies_with_the_host_are_refused_in_captures_of_somebody_else() -> Result<()> {

@@ -1,6 +1,6 @@
 //! Where the largest and smallest elements along a dimension are.
 
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::number::Number;
 use super::pairs::{PairRoom, PairWorkspace, memory};
 use super::reduce::{not_empty, reduced, reduced_shape};
@@ -34,7 +34,7 @@ fn extremes<T: Num, const LARGEST: bool, const BK: usize, const BL: usize>(
     let (beside, piece) = ((program_id(0) / blocks) as i64, program_id(1) as i64);
     let x = x + beside * x_beside;
     let first = program_id(1) * per_piece;
-    let end = minimum(first + minimum(per_piece, len - first), len);
+    let end = end_of_piece(first, per_piece, len);
     let mut best = full([BK, BL], lowest);
     let mut best_at = full([BK, BL], i32::MAX);
     for at in (first..end).step_by(BL) {

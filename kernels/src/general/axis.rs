@@ -3,6 +3,16 @@
 use crate::check::{self, Around};
 use crate::tensor::layout::{Layout, Run};
 use tilewright::Result;
+use tilewright::prelude::*;
+
+/// Where a piece ends that begins at `first`, of a dimension of `len` elements.
+///
+/// What is left is compared before it is added to, as the sum may not fit in 32 bits. Of the sum itself the host does not know
+/// that it lies inside, so that accesses would be checked: hence the second comparison.
+#[device]
+pub(super) fn end_of_piece(first: i32, per_piece: i32, len: i32) -> i32 {
+    minimum(first + minimum(per_piece, len - first), len)
+}
 
 /// Elements of the tile of a program: 16 for each thread of 8 warps, so that each has several wide loads in flight.
 const TILE: usize = 4096;

@@ -48,8 +48,8 @@ impl Pooling {
             let hint = format!("with its padding it is at least as large as windows of {size:?}");
             return Err(check::invalid("x", format!("has the shape {x:?}"), hint));
         }
-        for number in [size, stride, padding].concat() {
-            check::size("pooling", number)?;
+        for number in [size, stride, padding].as_flattened() {
+            check::size("pooling", *number)?;
         }
         let [p, q] = [(padded_h - size[0]) / stride[0] + 1, (padded_w - size[1]) / stride[1] + 1];
         for (name, h, w) in [("x", h, w), ("out", p, q)] {

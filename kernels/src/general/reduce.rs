@@ -1,6 +1,6 @@
 //! Reductions along a dimension, or over all elements.
 
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::number::{Number, Real};
 use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -44,7 +44,7 @@ macro_rules! reduction {
                 let beside = (program_id(0) / blocks) as i64;
                 let (x, out) = (x + beside * x_beside, out + beside * out_beside);
                 let first = program_id(1) * per_piece;
-                let end = minimum(first + minimum(per_piece, len - first), len);
+                let end = end_of_piece(first, per_piece, len);
                 let mut totals = full([BK, BL], identity);
                 for at in (first..end).step_by(BL) {
                     let j = at + arange(0, BL);

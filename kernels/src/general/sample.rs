@@ -1,7 +1,7 @@
 //! Drawing tokens from logits.
 
 use super::arg::last_pass;
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::number::Real;
 use super::pairs::PairWorkspace;
 use super::topk::{self, Extreme};
@@ -98,7 +98,7 @@ fn draw_all<T: Float, const BLOCK: usize>(
 ) {
     let row = program_id(0);
     let first = program_id(1) * per_piece;
-    let end = minimum(first + minimum(per_piece, columns - first), columns);
+    let end = end_of_piece(first, per_piece, columns);
     let mut best = full([BLOCK], f32::NEG_INFINITY);
     let mut best_at = full([BLOCK], i32::MAX);
     // The seed of a row: seeds and rows in the two halves of Philox's key.

@@ -1,6 +1,6 @@
 //! Running sums and products along a dimension.
 
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::number::Number;
 use super::reduce::{products, sums};
 use crate::workspace::{Memory, contiguous, part, room};
@@ -49,7 +49,7 @@ macro_rules! scan {
                 let beside = (program_id(0) / blocks) as i64;
                 let (x, out) = (x + beside * x_beside, out + beside * out_beside);
                 let first = program_id(1) * per_piece;
-                let end = minimum(first + minimum(per_piece, len - first), len);
+                let end = end_of_piece(first, per_piece, len);
                 let carry = full([BK], identity);
                 let mut carry = if let Some(carries) = carries {
                     let before = if BACKWARD { program_id(1) + 1 } else { program_id(1) - 1 };

@@ -1,7 +1,7 @@
 //! Running extremes along a dimension, and where they are.
 
 use super::arg::first_pass;
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::number::Number;
 use super::pairs::{PairRoom, PairWorkspace, memory};
 use super::scan::twice;
@@ -40,7 +40,7 @@ fn running_extremes<T: Num, const LARGEST: bool, const BK: usize, const BL: usiz
     let i = program_id(0) % blocks * BK + arange(0, BK);
     let beside = (program_id(0) / blocks) as i64;
     let first = program_id(1) * per_piece;
-    let end = minimum(first + minimum(per_piece, len - first), len);
+    let end = end_of_piece(first, per_piece, len);
     let carried = beside * carry_beside + (program_id(1) - 1) as i64 * carry_piece + i as i64;
     let some = (i < kept) & (program_id(1) > 0);
     let none = (full([BK], lowest), full([BK], i32::MAX));

@@ -1,6 +1,6 @@
 //! Whether all or any elements along a dimension are true.
 
-use super::axis::{Kept, Work};
+use super::axis::{Kept, Work, end_of_piece};
 use super::reduce::{reduced, reduced_shape};
 use crate::workspace::{Memory, contiguous};
 use crate::{Context, Tensor, TensorView, TensorViewMut};
@@ -27,7 +27,7 @@ fn truth<const ALL: bool, const BK: usize, const BL: usize>(
     let beside = (program_id(0) / blocks) as i64;
     let (x, out) = (x + beside * x_beside, out + beside * out_beside);
     let first = program_id(1) * per_piece;
-    let end = minimum(first + minimum(per_piece, len - first), len);
+    let end = end_of_piece(first, per_piece, len);
     let mut found = full([BK, BL], false);
     for at in (first..end).step_by(BL) {
         let j = at + arange(0, BL);

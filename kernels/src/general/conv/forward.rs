@@ -100,8 +100,8 @@ fn convolve<T: Float, const BM: usize, const BN: usize, const BK: usize>(
 ///
 /// `x` is `[n, h, w, c]`, `filters` is `[o, kh, kw, c / groups]`, `bias` is `[o]`, all in row-major order without gaps; the
 /// result is `[n, p, q, o]` with `p = (h + 2 pad - d (kh - 1) - 1) / s + 1`, and `q` alike. An image with channels first is
-/// copied with [`contiguous`](crate::general::contiguous) of `x.permute([0, 2, 3, 1])`. An image has fewer than 2^31
-/// elements, and so have the pixels of all.
+/// copied with [`contiguous`](crate::general::contiguous) of `x.permute([0, 2, 3, 1])`. An image has at most
+/// 2^31 - 65,536 elements, and so have the pixels of all.
 ///
 /// # Numerics
 ///

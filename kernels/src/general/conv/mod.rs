@@ -83,8 +83,8 @@ impl Convolution {
             let padded = self.padding[axis].saturating_mul(2).saturating_add(size);
             if padded < reach { None } else { Some((padded - reach) / self.stride[axis] + 1) }
         };
-        for number in [self.stride, self.padding, self.dilation].concat() {
-            check::size("convolution", number)?;
+        for number in [self.stride, self.padding, self.dilation].as_flattened() {
+            check::size("convolution", *number)?;
         }
         match (along(0, h, kh), along(1, w, kw)) {
             (Some(p), Some(q)) => Ok([n, p, q, o]),
