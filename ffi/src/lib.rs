@@ -157,7 +157,7 @@ pub use tilewright::{DType, ElementType};
 /// each input `x` that has a gradient, or `d_x_and_y` for two that have the same and are always given. Whether that fits is checked when the crate compiles. Gradients come in contiguous.
 /// An input without one must not require it: the packages refuse it. An output of which no gradient is taken is a constant to them.
 /// One of an output on which nothing depends is zeros; of several outputs, `d_y: Option<TensorRef>` is `None` then, in PyTorch outside of
-/// `torch.compile`.
+/// `torch.compile`. The operator must still write each `d_x` that it is given: memory of outputs holds anything before.
 ///
 /// # `vmap`
 ///

@@ -40,6 +40,18 @@ pub fn scaled<T: Float, const BLOCK: usize>(
     store(y + offsets, value, mask = mask);
 }
 
+/// `y` = `factor * x`, or 0 where there is no `x`.
+#[kernel]
+pub fn times<T: Float, const BLOCK: usize>(x: Option<Ptr<T>>, y: PtrMut<T>, factor: f64, n: i64) {
+    let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
+    let mask = offsets < n;
+    let mut value = full::<T>([BLOCK], 0.0);
+    if let Some(x) = x {
+        value = load(x + offsets, mask = mask) * factor as T;
+    }
+    store(y + offsets, value, mask = mask);
+}
+
 /// `out[j]` = `factor` times the sum of `a[i, j] * b[i, j]` over rows.
 #[kernel]
 pub fn column_products<T: Float, const BLOCK: usize>(

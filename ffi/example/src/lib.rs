@@ -100,8 +100,8 @@ pub fn both_scaled(
     z: Option<TensorMut<'_>>,
     #[default(1.0)] factor: f64,
 ) -> Result<()> {
-    times(x, y, factor)?;
-    w.zip(z).map_or(Ok(()), |(w, z)| times(w, z, factor))
+    times(Some(x), y, factor)?;
+    z.map_or(Ok(()), |z| times(w, z, factor))
 }
 
 /// The gradients of [`both_scaled`].
@@ -114,17 +114,18 @@ pub fn both_scaled_backward(
     d_w: Option<TensorMut<'_>>,
     factor: f64,
 ) -> Result<()> {
-    times(d_y, d_x, factor)?;
-    // There is a `w` where there is a `z`.
+    times(Some(d_y), d_x, factor)?;
     let _ = w;
-    d_z.zip(d_w).map_or(Ok(()), |(d_z, d_w)| times(d_z, d_w, factor))
+    // Where nothing depends on `z`, there is a `d_w`, and it is 0.
+    d_w.map_or(Ok(()), |d_w| times(d_z, d_w, factor))
 }
 
-fn times(x: TensorRef<'_>, y: TensorMut<'_>, factor: f64) -> Result<()> {
-    let n = x.len();
-    dispatch!(x.dtype() => T in [f32, f64] {
-        let (x, device) = (x.flat::<T>()?, x.device());
-        kernels::scaled::<T, BLOCK>(x, MaybeView::from(None), y.flat_mut::<T>()?, factor, 1, n as i64)
+/// `y` = `factor * x`, or 0 without an `x`.
+fn times(x: Option<TensorRef<'_>>, y: TensorMut<'_>, factor: f64) -> Result<()> {
+    let (n, device) = (y.len(), y.device());
+    dispatch!(y.dtype() => T in [f32, f64] {
+        let x = MaybeView::from(x.map(|x| x.flat::<T>()).transpose()?);
+        kernels::times::<T, BLOCK>(x, y.flat_mut::<T>()?, factor, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())

@@ -51,6 +51,8 @@ fn run(program: &str, arguments: &[&str], expected: &str) {
     let mut command = Command::new(python);
     command.arg(&path).args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
     command.env("PYTHONPATH", paths).env("PYTHONDONTWRITEBYTECODE", "1").env("RUST_BACKTRACE", "0");
+    // glibc fills fresh memory, so that elements that nobody wrote are no numbers that one could expect.
+    command.env("MALLOC_PERTURB_", "1");
     if let Some(stand_ins) = stand_ins {
         let earlier = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let all = std::iter::once(stand_ins).chain(std::env::split_paths(&earlier));
