@@ -98,9 +98,12 @@ impl Tunable for Fp8BlocksConfig {
 
 impl Tunable for GroupedConfig {
     fn space(asked: &Asked) -> Space<Self> {
+        // Gradients of weights are sums over rows, of which a step has those of a block at most.
+        let (block, is_gradient) = (size(asked, 0), size(asked, 3) == 3);
+        let rows = powers(block.min(32), block.min(128));
         space!(GroupedConfig {
             bn: blocks(32, 256, size(asked, 1)),
-            bk: blocks(32, 128, size(asked, 2)),
+            bk: if is_gradient { rows } else { blocks(32, 128, size(asked, 2)) },
             group: [1, 4, 8, 16],
             num_warps: [4, 8],
             num_stages: [2, 3, 4, 5, 6],

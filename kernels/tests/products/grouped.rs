@@ -3,7 +3,7 @@ use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
 use tilewright_kernels::products::Activation;
 use tilewright_kernels::products::fp8::{self, BLOCK};
-use tilewright_kernels::products::grouped::{self, Groups, Routing, Scaled};
+use tilewright_kernels::products::grouped::{self, GroupedConfig, Groups, Routing, Scaled};
 use tilewright_kernels::{Context, Tensor, general};
 
 fn softmax(row: &[f64]) -> Vec<f64> {
@@ -257,35 +257,42 @@ fn products_of_experts_with_scales() {
 #[test]
 fn gradients_of_products_of_experts() {
     on_every_device(|cx| {
-        let [tokens, k, experts, hidden, n] = [45, 2, 4, 24, 40];
-        let mut random = Random::new(6);
-        let chosen = choices(&mut random, tokens, k, experts);
-        let groups = Groups::with_block(cx, &Tensor::upload(cx.device(), &chosen, [tokens, k])?, experts, 32)?;
-        let ((x, xs), (dy, dys)) =
-            (random.tensor::<f16, 2>(cx, [tokens, hidden]), random.tensor::<f16, 2>(cx, [tokens, n]));
-        let (w, ws) = random.tensor::<f16, 3>(cx, [experts, hidden, n]);
-        let (x_rows, dy_rows) = (grouped::gather(cx, &x, &groups)?, grouped::gather(cx, &dy, &groups)?);
-        let dw: Tensor<f32, 3> = grouped::weights_gradient(cx, &x_rows, &dy_rows, &groups)?;
-        let (mut want, mut sizes) = (vec![0.0; experts * hidden * n], vec![0.0; experts * hidden * n]);
-        for (pair, expert) in chosen.iter().enumerate() {
-            for (at, (i, j)) in (0..hidden).flat_map(|i| (0..n).map(move |j| (i, j))).enumerate() {
-                let term = xs[pair / k * hidden + i] * dys[pair / k * n + j];
-                want[*expert as usize * hidden * n + at] += term;
-                sizes[*expert as usize * hidden * n + at] += term.abs();
-            }
-        }
-        assert_close("weights", &dw.to_vec()?, &want, |at, _| sizes[at] * lost(tokens * k));
-        let dx: Tensor<f16, 2> = grouped::matmul(cx, &dy_rows, w.view().transpose(1, 2)?, &groups)?;
-        let (dx, places) = (dx.to_vec()?, groups.rows().to_vec()?);
-        for (pair, expert) in chosen.iter().enumerate() {
-            let own = &ws[*expert as usize * hidden * n..][..hidden * n];
-            let turned: Vec<f64> = (0..hidden * n).map(|at| own[at % hidden * n + at / hidden]).collect();
-            let want = product(&dys[pair / k * n..][..n], &turned, [1, hidden, n]);
-            let got = &dx[places[pair] as usize * hidden..][..hidden];
-            assert_close("rows", got, &want.sums, |at, _| want.sizes[at] * lost(n));
-        }
-        Ok(())
+        check_gradients(cx, 32)?;
+        // Steps of more rows than a block has, which are those of the next expert.
+        let config = GroupedConfig { bn: 32, bk: 64, group: 8, num_warps: 4, num_stages: 2 };
+        check_gradients(&cx.clone().with_config(config), 16)
     });
+}
+
+fn check_gradients(cx: &Context, block: usize) -> Result<(), Error> {
+    let [tokens, k, experts, hidden, n] = [45, 2, 4, 24, 40];
+    let mut random = Random::new(6);
+    let chosen = choices(&mut random, tokens, k, experts);
+    let groups = Groups::with_block(cx, &Tensor::upload(cx.device(), &chosen, [tokens, k])?, experts, block)?;
+    let ((x, xs), (dy, dys)) =
+        (random.tensor::<f16, 2>(cx, [tokens, hidden]), random.tensor::<f16, 2>(cx, [tokens, n]));
+    let (w, ws) = random.tensor::<f16, 3>(cx, [experts, hidden, n]);
+    let (x_rows, dy_rows) = (grouped::gather(cx, &x, &groups)?, grouped::gather(cx, &dy, &groups)?);
+    let dw: Tensor<f32, 3> = grouped::weights_gradient(cx, &x_rows, &dy_rows, &groups)?;
+    let (mut want, mut sizes) = (vec![0.0; experts * hidden * n], vec![0.0; experts * hidden * n]);
+    for (pair, expert) in chosen.iter().enumerate() {
+        for (at, (i, j)) in (0..hidden).flat_map(|i| (0..n).map(move |j| (i, j))).enumerate() {
+            let term = xs[pair / k * hidden + i] * dys[pair / k * n + j];
+            want[*expert as usize * hidden * n + at] += term;
+            sizes[*expert as usize * hidden * n + at] += term.abs();
+        }
+    }
+    assert_close("weights", &dw.to_vec()?, &want, |at, _| sizes[at] * lost(tokens * k));
+    let dx: Tensor<f16, 2> = grouped::matmul(cx, &dy_rows, w.view().transpose(1, 2)?, &groups)?;
+    let (dx, places) = (dx.to_vec()?, groups.rows().to_vec()?);
+    for (pair, expert) in chosen.iter().enumerate() {
+        let own = &ws[*expert as usize * hidden * n..][..hidden * n];
+        let turned: Vec<f64> = (0..hidden * n).map(|at| own[at % hidden * n + at / hidden]).collect();
+        let want = product(&dys[pair / k * n..][..n], &turned, [1, hidden, n]);
+        let got = &dx[places[pair] as usize * hidden..][..hidden];
+        assert_close("rows", got, &want.sums, |at, _| want.sizes[at] * lost(n));
+    }
+    Ok(())
 }
 
 #[test]

@@ -20,7 +20,7 @@ config! {
     "grouped": pub struct GroupedConfig {
         /// Columns of a tile: at most 128 with scales.
         pub bn,
-        /// Elements of each sum in a step, without scales.
+        /// Elements of each sum in a step, without scales. Of a gradient they are rows: those of a block at most.
         pub bk,
         /// Blocks that neighbouring programs go down before the next column begins.
         pub group,
@@ -445,9 +445,11 @@ pub fn weights_gradient_into<'a, 'b, 'c, F: Float, R: Float>(
     }
     let config = config::<F>(cx, &groups, [columns, inner], Kind::Gradient)?;
     let bm = if cx.device().is_cuda() { 128 } else { 32 };
+    // A step is of one expert, whose rows are whole blocks.
+    let bk = config.bk.min(groups.sizes.block);
     let mut to = TensorDescMut::new(out.elements(), shape)?;
     let tiles = experts * k.div_ceil(bm) * n.div_ceil(config.bn);
-    ExpertsGradientConsts { BM: bm, BN: config.bn, BK: config.bk, GROUP: config.group }
+    ExpertsGradientConsts { BM: bm, BN: config.bn, BK: bk, GROUP: config.group }
         .call(&x, &dy, groups.ends, &mut to, experts as i32, inner, columns, groups.sizes.block as i32)
         .grid(balanced(tiles, cx.device().multiprocessor_count()))
         .num_warps(config.num_warps as u32)
