@@ -43,7 +43,9 @@ pub(super) fn attention_merge<P: Float, T: Float, const D: usize>(
         let log = load(logs + i as i64 * log_part) * (LOG2_E as f64 as f32);
         let higher = maximum(peak, log);
         let (old, new) = (exp2(peak - higher), exp2(log - higher));
-        sums = sums * old + load(parts + i as i64 * part + column, mask = mask) as f32 * new;
+        let values = load(parts + i as i64 * part + column, mask = mask) as f32;
+        // A part that sees nothing may hold anything, which a weight of 0 would not hide.
+        sums = sums * old + select(log == f32::NEG_INFINITY, 0.0, values * new);
         total = total * old + new;
         peak = higher;
     }
@@ -61,8 +63,8 @@ pub(super) fn attention_merge<P: Float, T: Float, const D: usize>(
 ///
 /// `parts` is `[parts, batch, heads, queries, d]`, what [`forward`](super::forward) gives for each part of the keys, and
 /// `lse` `[parts, batch, heads, queries]`. Results are `[batch, heads, queries, d]` in the dtype `T`, and
-/// `[batch, heads, queries]`. A part that a query sees nothing of has minus infinity in `lse`; if all are so, so is the
-/// result, and `out` is 0. Any floats; sums are in f32.
+/// `[batch, heads, queries]`. A part that a query sees nothing of has minus infinity in `lse`, and may hold anything; if all are
+/// so, so is the result, and `out` is 0. Any floats; sums are in f32.
 ///
 /// # Errors
 ///
@@ -268,7 +270,10 @@ pub(super) fn attention_merge_two<T: Float, const D: usize>(
     let total = weight_x + weight_y;
     let empty = total == 0.0;
     let divisor = select(empty, 1.0, total);
-    let merged = (x * weight_x + y * weight_y) / divisor;
+    // A part that sees nothing may hold anything, which a weight of 0 would not hide.
+    let x = select(log_x == T::Acc::NEG_INFINITY, 0.0, x * weight_x);
+    let y = select(log_y == T::Acc::NEG_INFINITY, 0.0, y * weight_y);
+    let merged = (x + y) / divisor;
     let log = select(empty, T::Acc::NEG_INFINITY, peak + log(divisor));
     let at = (batch * heads as i64 + head) * queries as i64 + row;
     store(out + at * columns as i64 + column, merged as T, mask = mask);

@@ -17,7 +17,7 @@ config! {
         pub block_heads,
         /// Keys that it takes at a time: a power of two that divides the page size.
         pub block_k,
-        /// Into how many parts the keys of a sequence are divided.
+        /// Into how many parts the keys of a sequence are divided; those of f64 are in one.
         pub parts,
         /// Warps of a program.
         pub num_warps,
@@ -160,6 +160,9 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
 ///
 /// Sequence `i` has `lengths[i]` tokens, the first of them in page `table[i][0]`, and so on. What lies in a page behind the
 /// last token of a sequence counts with weight 0, so it must be finite: a cache begins with zeros.
+///
+/// Nothing outside the cache is read, whatever the numbers, and nothing is reported: a length above what the table has pages
+/// for counts as that, one below 0 as 0, and tokens of a page that there is not are zeros.
 #[derive(Debug, Clone, Copy)]
 pub struct LatentCache<'a, T: DType> {
     /// `[pages, page size, rank + positions]`, the last dimension contiguous.
@@ -306,7 +309,7 @@ pub fn mla_decode_workspace<'a, T: Float>(
 }
 
 impl Sizes {
-    /// The configuration for these sizes. It has at least one part.
+    /// The configuration for these sizes. It has at least one part, and one of f64, as results of parts are f32.
     fn config<T: Float>(&self, cx: &Context) -> Result<MlaConfig> {
         let &Sizes { sequences, heads, queries, rank, positions, page_size, keys } = self;
         let programs = heads.div_ceil(64).saturating_mul(queries).saturating_mul(sequences);
@@ -321,7 +324,7 @@ impl Sizes {
                 expected: format!("a divisor of the page size, {page_size}").into(),
             });
         }
-        Ok(MlaConfig { parts: config.parts.max(1), ..config })
+        Ok(MlaConfig { parts: parts::of::<T>(config.parts), ..config })
     }
 }
 

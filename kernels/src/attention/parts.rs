@@ -12,6 +12,11 @@ pub(super) struct Partial<'a> {
     pub(super) logs: TensorViewMut<'a, f32, 4>,
 }
 
+/// Into how many parts keys are divided if a configuration asks for so many: one of f64, whose digits results in f32 would lose.
+pub(super) fn of<T: DType>(parts: usize) -> usize {
+    if T::ELEMENT == f64::ELEMENT { 1 } else { parts.max(1) }
+}
+
 /// How many f32 the results of so many parts are, each `[batch, heads, queries, dv]` with logarithms of sums. One part needs
 /// none: its results are those of attention.
 pub(super) fn workspace(parts: usize, result: [usize; 4]) -> usize {

@@ -42,6 +42,35 @@ fn decoding_in_parts() {
     });
 }
 
+/// Results of parts are f32.
+#[test]
+fn decoding_of_f64_is_in_one_part() {
+    on_every_device(|cx| {
+        let case = Case { queries: 1, heads: 6, kv_heads: 2, keys: 150, ..PLAIN };
+        let Inputs { q, k, v, reals, .. } = &Inputs::<f64>::new(cx, &case, 13);
+        let want = expected::<f64>(&case, reals);
+        let cx = &cx.clone().with_config(DecodeConfig {
+            block_rows: 16,
+            block_k: 16,
+            parts: 3,
+            num_warps: 4,
+            num_stages: 2,
+        });
+        let (out, _) = attention::decode(cx, q, k, v, None, &case.options())?;
+        assert_close("out", &out.to_vec()?, &want.out, |at, _| want.out_bounds[at]);
+        assert_eq!(attention::decode_workspace(cx, q, k, v)?, 0);
+
+        let (tokens, _) = &Random::new(14).tensor::<f64, 3>(cx, [3, 16, 48]);
+        let (q, _) = &Random::new(15).tensor::<f64, 4>(cx, [1, 5, 1, 48]);
+        let table = Tensor::upload(cx.device(), &[1, 0, 2], [1, 3])?;
+        let lengths = Tensor::upload(cx.device(), &[48], [1])?;
+        let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: lengths.view(), rank: 32 };
+        let config = MlaConfig { block_heads: 16, block_k: 16, parts: 3, num_warps: 4, num_stages: 1 };
+        assert_eq!(attention::mla_decode_workspace(&cx.clone().with_config(config), q, &cache)?, 0);
+        Ok(())
+    });
+}
+
 /// The first `length` keys of each sequence.
 #[test]
 fn decoding_of_sequences_that_differ() {
@@ -213,7 +242,10 @@ fn caches_of_eight_bits_have_scales() {
     on_every_device(|cx| {
         let scales = Some(([0.5, 1.75], [3.0]));
         check_paged::<f16, F8E4M3>(cx, [16, D], (F8E4M3::from_f64, F8E4M3::to_f64), scales)?;
-        check_paged::<bf16, F8E5M2>(cx, [64, D], (F8E5M2::from_f64, F8E5M2::to_f64), scales)
+        check_paged::<bf16, F8E5M2>(cx, [64, D], (F8E5M2::from_f64, F8E5M2::to_f64), scales)?;
+        // Of keys that are zeros, and of such that vanish.
+        let scales = Some(([0.0, 1e-42], [3.0]));
+        check_paged::<f16, F8E4M3>(cx, [16, D], (F8E4M3::from_f64, F8E4M3::to_f64), scales)
     });
 }
 
@@ -242,7 +274,9 @@ fn states_merge() {
             let (k, v) = (inputs.k.view().narrow(2, range.clone())?, inputs.v.view().narrow(2, range)?);
             attention::forward(cx, &inputs.q, k, v, &case.options())
         };
-        let (a, b, none) = (part(0..13)?, part(13..50)?, part(0..0)?);
+        let (a, b, mut none) = (part(0..13)?, part(13..50)?, part(0..0)?);
+        // What nobody has seen does not matter.
+        none.0 = Tensor::upload(cx.device(), &vec![f32::NAN; none.0.len()], none.0.shape())?;
         let more = merging(&want.lse, &inputs.reals.v);
         let pair = attention::merge_states(cx, (&a.0, &a.1), (&b.0, &b.1))?;
         let again = attention::merge_states(cx, (&none.0, &none.1), (&pair.0, &pair.1))?;

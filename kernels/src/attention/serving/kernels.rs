@@ -106,8 +106,13 @@ pub(in crate::attention) fn attention_cached<
     let (from, to) = (begin + part * each, minimum(end, begin + (part + 1) * each));
 
     let scale = scale as T::Acc;
-    let factor =
-        if let Some(k_scale) = k_scale { scale * load(k_scale + key_head * k_scale_head) as T::Acc } else { scale };
+    let factor = if let Some(k_scale) = k_scale {
+        let factor = scale * load(k_scale + key_head * k_scale_head) as T::Acc;
+        // Hidden scores are minus infinity, which no factor of 0 may multiply.
+        maximum(factor, T::Acc::MIN_POSITIVE, propagate_nan = true)
+    } else {
+        scale
+    };
     let (key_column, column) = (arange(0, D), arange(0, DV));
     let q_rows = sequence as i64 * q_sequence + (q_start + query) as i64 * q_row + head as i64 * q_head;
     let mask = inside[(.., None)] & (key_column < key_columns);

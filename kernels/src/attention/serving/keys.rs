@@ -12,6 +12,10 @@ use tilewright::{ElementType, Result, TensorDesc, View};
 ///
 /// Sequence `i` has `lengths[i]` keys, the first of them in page `table[i][0]`, the next page of them in `table[i][1]`, and so
 /// on. What lies behind a sequence's last key is not read, but for numbers of pages, which need not be valid.
+///
+/// Nothing outside the cache is read, whatever the numbers, and nothing is reported: a length above what the table has pages
+/// for counts as that, one below 0 as 0, and keys of a page that there is not are those of the nearest number that is one, or
+/// zeros.
 #[derive(Debug, Clone, Copy)]
 pub struct PagedCache<'a, K: DType> {
     /// `[pages, page size, kv_heads, d]`, of the queries' dtype or an 8-bit float. The last dimension is contiguous.
@@ -22,7 +26,7 @@ pub struct PagedCache<'a, K: DType> {
     pub table: TensorView<'a, i32, 2>,
     /// `[sequences]`.
     pub lengths: TensorView<'a, i32, 1>,
-    /// What keys are multiplied by: one number, or one for each head.
+    /// What keys are multiplied by: one number, or one for each head. Not negative; of 0 all keys count alike.
     pub k_scale: Option<TensorView<'a, f32, 1>>,
     /// What values are multiplied by.
     pub v_scale: Option<TensorView<'a, f32, 1>>,

@@ -23,7 +23,7 @@ config! {
         pub block_rows,
         /// Keys that it takes at a time.
         pub block_k,
-        /// Into how many parts the keys of a sequence are divided.
+        /// Into how many parts the keys of a sequence are divided; those of f64 are in one.
         pub parts,
         /// Warps of a program.
         pub num_warps,
@@ -239,7 +239,7 @@ fn decode_keys_workspace<T: Float, K: Float>(
     Ok(parts::workspace(decode_config(cx, q, keys, group)?.parts, [batch, heads, most, keys.dv]))
 }
 
-/// The configuration for queries of which `group` heads share one of keys. It has at least one part.
+/// The configuration for queries of which `group` heads share one of keys. It has at least one part, and one of f64.
 fn decode_config<T: Float, K: Float>(
     cx: &Context,
     q: &TensorView<'_, T, 4>,
@@ -254,7 +254,7 @@ fn decode_config<T: Float, K: Float>(
         let by_lanes = K::ELEMENT.size() == 1 && T::ELEMENT.size() == 2 && order_of_lanes(d) == LANES;
         DecodeConfig::rule(cx.device(), by_lanes, d.max(dv), rows, keys.most, blocks.saturating_mul(programs))
     })?;
-    Ok(DecodeConfig { parts: config.parts.max(1), ..config })
+    Ok(DecodeConfig { parts: parts::of::<T>(config.parts), ..config })
 }
 
 fn decode_keys_into<T: Float, K: Float>(
@@ -296,7 +296,8 @@ fn decode_keys_into<T: Float, K: Float>(
 ///
 /// Those of [`forward`](super::forward): `q` is `[batch, heads, queries, d]`, `k` `[batch, kv_heads, keys, d]` and `v`
 /// `[batch, kv_heads, keys, dv]`. Of each sequence the first `lengths[batch]` keys count, `lengths` being `[batch]`, and all
-/// of them without it. Queries are the last of their sequence: with [`Attention::causal`] the last query sees all keys.
+/// of them without it; a length above `keys` counts as that, one below 0 as 0. Queries are the last of their sequence: with
+/// [`Attention::causal`] the last query sees all keys.
 ///
 /// It allocates the results, and [`decode_into`]'s workspace.
 ///
