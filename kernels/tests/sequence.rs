@@ -1,6 +1,6 @@
 //! Models of sequences, against their recurrences step by step in f64.
 
-use crate::common::{Random, Real, assert_close, message, on_every_device};
+use crate::common::{Random, Real, assert_close, message, on_every_device, reals};
 use tilewright::prelude::*;
 use tilewright_kernels::sequence::{self, SelectiveScan};
 use tilewright_kernels::{Context, Tensor, general};
@@ -59,6 +59,31 @@ where
     (Tensor::upload(cx.device(), &elements, [len]).unwrap(), reals)
 }
 
+/// Gates, of which some forget everything if that is said.
+fn gates<T: general::Real + Real>(
+    cx: &Context,
+    random: &mut Random,
+    [low, high]: [f64; 2],
+    len: usize,
+    forgets: Option<f64>,
+) -> (Tensor<T::Sums, 1>, Vec<f64>)
+where
+    T::Sums: Real,
+{
+    let (gates, mut reals) = between::<T>(cx, random, low, high, len);
+    let Some(forgets) = forgets else { return (gates, reals) };
+    reals.iter_mut().skip(3).step_by(7).for_each(|gate| *gate = forgets);
+    let elements: Vec<T::Sums> = reals.iter().map(|gate| T::Sums::of(*gate)).collect();
+    (Tensor::upload(cx.device(), &elements, [len]).unwrap(), reals)
+}
+
+/// The relative error of decays in chunks of so many steps: both running sums are rounded, and with gates that forget they are up
+/// to so large.
+fn decay_error<T: Real>(forgets: Option<f64>, steps: usize) -> f64 {
+    let least = if T::ELEMENT == f64::ELEMENT { 746.0 } else { 104.0 };
+    forgets.map_or(0.0, |_| 4.0 * least * steps.div_ceil(7) as f64 * T::STEP)
+}
+
 /// Elements of deviation `factor` in the dtype.
 fn normals<T: Real, const R: usize>(
     cx: &Context,
@@ -71,7 +96,11 @@ fn normals<T: Real, const R: usize>(
     (Tensor::upload(cx.device(), &elements, shape).unwrap(), reals)
 }
 
-fn check_ssd<T: Real + general::Real>(cx: &Context, [batch, len, heads, p, groups, n]: [usize; 6]) -> Result<(), Error>
+fn check_ssd<T: Real + general::Real>(
+    cx: &Context,
+    [batch, len, heads, p, groups, n]: [usize; 6],
+    forgets: Option<f64>,
+) -> Result<(), Error>
 where
     T::Sums: Real,
 {
@@ -79,8 +108,9 @@ where
     let (x, xs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, p], 1.0);
     let (b, bs) = normals::<T, 4>(cx, &mut random, [batch, len, groups, n], 1.0);
     let (c, cs) = normals::<T, 4>(cx, &mut random, [batch, len, groups, n], 1.0);
-    let (dt, dts) = between::<T>(cx, &mut random, 0.01, 0.3, batch * len * heads);
-    let (a, factors) = between::<T>(cx, &mut random, -2.0, -0.1, heads);
+    let scale = forgets.unwrap_or(1.0);
+    let (dt, dts) = gates::<T>(cx, &mut random, [0.01 / scale, 0.3 / scale], batch * len * heads, forgets.map(|_| 1.0));
+    let (a, factors) = between::<T>(cx, &mut random, -2.0 * scale, -0.1 * scale, heads);
     let (skip, skips) = between::<T>(cx, &mut random, -1.0, 1.0, heads);
     let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, n, p], 1.0);
     let times = dt.view().reshape([batch, len, heads])?;
@@ -105,8 +135,9 @@ where
         let got: Vec<T> = (0..len * p).map(|at| y[place(at)]).collect();
         let skipped = |at: usize| skips[head] * xs[place(at)];
         let all: Vec<f64> = want.y.iter().enumerate().map(|(at, y)| y + skipped(at)).collect();
-        assert_close("ssd", &got, &all, |at, _| bound::<T>(len) * (want.size[at] + skipped(at).abs()));
-        assert_close("ssd state", &last[own..own + n * p], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+        let bound = bound::<T>(len) + decay_error::<T>(forgets, 64);
+        assert_close("ssd", &got, &all, |at, _| bound * (want.size[at] + skipped(at).abs()));
+        assert_close("ssd state", &last[own..own + n * p], &state.0, |at, _| bound * state.1[at]);
     }
     Ok(())
 }
@@ -114,11 +145,83 @@ where
 #[test]
 fn state_space_duality_is_its_recurrence() {
     on_every_device(|cx| {
-        check_ssd::<f64>(cx, [2, 150, 4, 8, 2, 5])?;
-        check_ssd::<f32>(cx, [1, 65, 2, 16, 1, 20])?;
-        check_ssd::<bf16>(cx, [1, 64, 1, 3, 1, 16])?;
-        check_ssd::<f64>(cx, [1, 0, 1, 3, 1, 2])
+        check_ssd::<f64>(cx, [2, 150, 4, 8, 2, 5], None)?;
+        check_ssd::<f32>(cx, [1, 65, 2, 16, 1, 20], None)?;
+        check_ssd::<bf16>(cx, [1, 64, 1, 3, 1, 16], None)?;
+        check_ssd::<f64>(cx, [1, 0, 1, 3, 1, 2], None)
     });
+}
+
+/// Behind a gate that forgets everything, others are what they are.
+#[test]
+fn gates_may_be_of_any_size() {
+    on_every_device(|cx| {
+        check_ssd::<f32>(cx, [1, 65, 2, 16, 1, 20], Some(1e9))?;
+        check_ssd::<f64>(cx, [1, 65, 2, 4, 1, 5], Some(1e18))?;
+        check_linear::<f32>(cx, [1, 33, 1, 16, 16], Some(-1e9))?;
+        check_linear::<f64>(cx, [1, 33, 1, 5, 7], Some(-1e18))?;
+        check_linear::<f32>(cx, [1, 33, 1, 16, 16], Some(f64::NEG_INFINITY))?;
+        check_delta::<f32>(cx, [1, 40, 1, 16, 16], Some(-1e9))?;
+        check_delta::<f64>(cx, [1, 40, 1, 5, 7], Some(f64::NEG_INFINITY))
+    });
+}
+
+/// Gradients behind gates that forget everything, of which `exp` is 0 whatever they are.
+#[test]
+fn gradients_behind_gates_of_any_size() {
+    on_every_device(|cx| {
+        let [len, keys, values] = [37, 5, 7];
+        let mut random = Random::new(87);
+        let (q, _) = normals::<f32, 4>(cx, &mut random, [1, len, 1, keys], 1.0);
+        let (k, _) = normals::<f32, 4>(cx, &mut random, [1, len, 1, keys], 1.0);
+        let (v, _) = normals::<f32, 4>(cx, &mut random, [1, len, 1, values], 1.0);
+        let (dy, _) = normals::<f32, 4>(cx, &mut random, [1, len, 1, values], 1.0);
+        let gradients = |forgets: f64| {
+            let (gate, _) = gates::<f32>(cx, &mut Random::new(88), [-3.0, 0.0], len * keys, Some(forgets));
+            let gate = gate.view().reshape([1, len, 1, keys])?;
+            let got = sequence::gated_linear_attention_backward(cx, &q, &k, &v, gate, 0.5, None, &dy, None)?;
+            Ok::<_, Error>([got.q.to_vec()?, got.k.to_vec()?, got.v.to_vec()?, got.gate.to_vec()?])
+        };
+        let want = gradients(-104.0)?;
+        assert!(want.iter().flatten().all(|x| x.is_finite()));
+        for forgets in [-1e3, -1e9, f64::NEG_INFINITY] {
+            assert_eq!(gradients(forgets)?, want, "{forgets}");
+        }
+        check_ssd_gradients(cx)
+    });
+}
+
+/// Gradients of f32 are those of f64, of steps and factors of which some products forget everything.
+fn check_ssd_gradients(cx: &Context) -> Result<(), Error> {
+    let [len, p, n] = [70, 3, 4];
+    fn gradients<T: Real + general::Real>(cx: &Context, [len, p, n]: [usize; 3]) -> Result<[Vec<f64>; 5], Error>
+    where
+        T::Sums: Real,
+    {
+        let mut random = Random::new(89);
+        // The same numbers for every dtype.
+        let mut normal = |len: usize| (0..len).map(|_| f64::from(random.normal() as f32)).collect::<Vec<f64>>();
+        let x = upload::<T, 4>(cx, &normal(len * p), [1, len, 1, p])?;
+        let (b, c) = (normal(len * n), normal(len * n));
+        let (b, c) = (upload::<T, 4>(cx, &b, [1, len, 1, n])?, upload::<T, 4>(cx, &c, [1, len, 1, n])?);
+        let dy = upload::<T, 4>(cx, &normal(len * p), [1, len, 1, p])?;
+        let dt: Vec<f64> = normal(len).into_iter().map(|x| f64::from((x.abs() * 1e-9) as f32)).collect();
+        let dt: Vec<f64> = dt.iter().enumerate().map(|(at, dt)| if at % 7 == 3 { 1.0 } else { *dt }).collect();
+        let dt = upload::<T::Sums, 3>(cx, &dt, [1, len, 1])?;
+        let a = upload::<T::Sums, 1>(cx, &[-1e9], [1])?;
+        let got = sequence::ssd_backward(cx, &x, &dt, &a, &b, &c, None, None, &dy, None)?;
+        let dt = reals(&got.dt.to_vec()?);
+        let of_gates = dt.iter().copied().skip(3).step_by(7).collect();
+        let (b, c) = (reals(&got.b.to_vec()?), reals(&got.c.to_vec()?));
+        Ok([reals(&got.x.to_vec()?), dt, of_gates, b, c])
+    }
+    let (got, want) = (gradients::<f32>(cx, [len, p, n])?, gradients::<f64>(cx, [len, p, n])?);
+    for (got, want) in got.iter().zip(&want) {
+        let largest = want.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+        let bound = 64.0 * (bound::<f32>(len) + decay_error::<f32>(Some(-1e9), 64)) * largest;
+        assert_close("gradients", got, want, |_, _| bound);
+    }
+    Ok(())
 }
 
 /// Every gradient of the scan of Mamba-2 against differences of its results in f64, which are those of the recurrence.
@@ -185,6 +288,7 @@ fn gradients_of_state_space_duality_are_differences() {
 fn check_linear<T: Real + general::Real>(
     cx: &Context,
     [batch, len, heads, keys, values]: [usize; 5],
+    forgets: Option<f64>,
 ) -> Result<(), Error>
 where
     T::Sums: Real,
@@ -194,7 +298,7 @@ where
     let (k, ks) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], 1.0);
     let (v, vs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, values], 1.0);
     // Gates that keep nearly all, and such that forget all.
-    let (gate, gates) = between::<T>(cx, &mut random, -3.0, 0.0, batch * len * heads * keys);
+    let (gate, gates) = gates::<T>(cx, &mut random, [-3.0, 0.0], batch * len * heads * keys, forgets);
     let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, keys, values], 1.0);
     let view = gate.view().reshape([batch, len, heads, keys])?;
     let half = T::Sums::of(0.5);
@@ -215,8 +319,9 @@ where
         let decay = |t: usize, i: usize| gates[token(t) * keys + i].exp();
         let want = recurrence((len, keys, values), &mut state, decay, update, |t, i| 0.5 * qs[token(t) * keys + i]);
         let got: Vec<T> = (0..len * values).map(|at| y[token(at / values) * values + at % values]).collect();
-        assert_close("linear", &got, &want.y, |at, _| bound::<T>(len) * want.size[at]);
-        assert_close("linear state", &last[own..own + keys * values], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+        let bound = bound::<T>(len) + decay_error::<T>(forgets, 16);
+        assert_close("linear", &got, &want.y, |at, _| bound * want.size[at]);
+        assert_close("linear state", &last[own..own + keys * values], &state.0, |at, _| bound * state.1[at]);
     }
     Ok(())
 }
@@ -224,10 +329,10 @@ where
 #[test]
 fn gated_linear_attention_is_its_recurrence() {
     on_every_device(|cx| {
-        check_linear::<f64>(cx, [2, 40, 2, 5, 7])?;
-        check_linear::<f32>(cx, [1, 17, 1, 16, 70])?;
-        check_linear::<bf16>(cx, [1, 33, 1, 16, 16])?;
-        check_linear::<f64>(cx, [1, 0, 1, 3, 2])
+        check_linear::<f64>(cx, [2, 40, 2, 5, 7], None)?;
+        check_linear::<f32>(cx, [1, 17, 1, 16, 70], None)?;
+        check_linear::<bf16>(cx, [1, 33, 1, 16, 16], None)?;
+        check_linear::<f64>(cx, [1, 0, 1, 3, 2], None)
     });
 }
 
@@ -307,6 +412,7 @@ fn gradients_of_gated_linear_attention_are_differences() {
 fn check_delta<T: Real + general::Real>(
     cx: &Context,
     [batch, len, heads, keys, values]: [usize; 5],
+    forgets: Option<f64>,
 ) -> Result<(), Error>
 where
     T::Sums: Real,
@@ -316,7 +422,7 @@ where
     let (q, qs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], 1.0);
     let (k, ks) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], small);
     let (v, vs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, values], 1.0);
-    let (gate, gates) = between::<T>(cx, &mut random, -1.0, 0.0, batch * len * heads);
+    let (gate, gates) = gates::<T>(cx, &mut random, [-1.0, 0.0], batch * len * heads, forgets);
     let (beta, rates) = between::<T>(cx, &mut random, 0.0, 1.0, batch * len * heads);
     let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, keys, values], 1.0);
     let by_time = [batch, len, heads];
@@ -344,8 +450,9 @@ where
         let decay = |t: usize, _: usize| gates[token(t)].exp();
         let want = recurrence((len, keys, values), &mut state, decay, update, |t, i| 0.5 * qs[token(t) * keys + i]);
         let got: Vec<T> = (0..len * values).map(|at| y[token(at / values) * values + at % values]).collect();
-        assert_close("delta", &got, &want.y, |at, _| bound::<T>(len) * want.size[at]);
-        assert_close("delta state", &last[own..own + keys * values], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+        let bound = bound::<T>(len) + decay_error::<T>(forgets, 32);
+        assert_close("delta", &got, &want.y, |at, _| bound * want.size[at]);
+        assert_close("delta state", &last[own..own + keys * values], &state.0, |at, _| bound * state.1[at]);
     }
     Ok(())
 }
@@ -353,10 +460,10 @@ where
 #[test]
 fn the_gated_delta_rule_is_its_recurrence() {
     on_every_device(|cx| {
-        check_delta::<f64>(cx, [2, 70, 2, 5, 7])?;
-        check_delta::<f32>(cx, [1, 40, 1, 16, 70])?;
-        check_delta::<bf16>(cx, [1, 33, 1, 16, 16])?;
-        check_delta::<f64>(cx, [1, 0, 1, 3, 2])
+        check_delta::<f64>(cx, [2, 70, 2, 5, 7], None)?;
+        check_delta::<f32>(cx, [1, 40, 1, 16, 70], None)?;
+        check_delta::<bf16>(cx, [1, 33, 1, 16, 16], None)?;
+        check_delta::<f64>(cx, [1, 0, 1, 3, 2], None)
     });
 }
 

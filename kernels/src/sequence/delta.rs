@@ -1,5 +1,6 @@
 //! The gated delta rule.
 
+use super::gates::least;
 use super::{check_input, check_state};
 use crate::general::Real;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -77,7 +78,7 @@ fn delta_rule<T: Float, A: Float, const C: usize, const BK: usize, const BV: usi
         let of_key = (row * keys as i64)[(.., None)] + i as i64;
         let value_mask = (t < len)[(.., None)] & (j < values);
         let of_value = (row * values as i64)[(.., None)] + j as i64;
-        let g = load(gate + row, mask = t < len) as T::Acc;
+        let g = maximum(load(gate + row, mask = t < len) as T::Acc, least::<T::Acc>(), propagate_nan = true);
         let rate = load(beta + row, mask = t < len) as T::Acc;
         let qs = load(q + of_key, mask = key_mask);
         let ks = load(k + of_key, mask = key_mask);
@@ -120,7 +121,8 @@ fn delta_rule<T: Float, A: Float, const C: usize, const BK: usize, const BV: usi
 /// In chunks of 32 steps, or 16 of f32 and f64. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
 /// and weights are rounded, and f32 is multiplied as `tf32x3`; the triangular system is solved in f32 by powers of its matrix,
 /// which is accurate for `beta |k|^2` of at most 1, where the recurrence is stable too. f32 with more than 64 keys is slow: its
-/// products do not fit into registers.
+/// products do not fit into registers. Gates count as those of
+/// [`gated_linear_attention`](super::gated_linear_attention) do, `-inf` too.
 ///
 /// # Errors
 ///

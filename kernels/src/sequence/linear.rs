@@ -1,5 +1,6 @@
 //! Gated linear attention.
 
+use super::gates::least;
 use super::{check_input, check_state};
 use crate::general::Real;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -50,7 +51,7 @@ fn attend<T: Float, A: Float, const C: usize, const BK: usize, const BV: usize>(
         let of_key = (row * keys as i64)[(.., None)] + i as i64;
         let value_mask = (t < len)[(.., None)] & (j < values);
         let of_value = (row * values as i64)[(.., None)] + j as i64;
-        let g = load(gate + of_key, mask = key_mask) as T::Acc;
+        let g = maximum(load(gate + of_key, mask = key_mask) as T::Acc, least::<T::Acc>(), propagate_nan = true);
         let reach = cumsum(g, axis = 0);
         let total = sum(g, axis = 0);
         let qs = load(q + of_key, mask = key_mask) as T::Acc * scale as T::Acc;
@@ -129,7 +130,11 @@ impl<T: Real> Inputs<'_, T> {
 /// # Numerics
 ///
 /// In chunks of 16 steps. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
-/// and weights are rounded, and f32 is multiplied as `tf32x3`. Gates of any size below 0 are exact, `-inf` is not allowed.
+/// and weights are rounded, and f32 is multiplied as `tf32x3`.
+///
+/// Gates may be of any size below 0, `-inf` too: below -104 (-746 for f64) they count as that, of which `exp` is 0 already.
+/// Decays between steps of a chunk are `exp` of differences of sums of its gates, so that their relative error is some units
+/// of the last place of these sums: about 2<sup>-17</sup> (2<sup>-43</sup>) behind a gate that forgets everything.
 ///
 /// # Errors
 ///

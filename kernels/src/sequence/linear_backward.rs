@@ -1,6 +1,7 @@
 //! The gradient of gated linear attention.
 
 use super::check_input;
+use super::gates::least;
 use super::linear::{Inputs, Sizes};
 use crate::general::{Real, write_zeros};
 use crate::workspace::{Memory, product};
@@ -45,7 +46,7 @@ fn attend_back_queries<T: Float, A: Float, const C: usize, const BK: usize, cons
         let of_key = (row * keys as i64)[(.., None)] + i as i64;
         let value_mask = (t < len)[(.., None)] & (j < values);
         let of_value = (row * values as i64)[(.., None)] + j as i64;
-        let g = load(gate + of_key, mask = key_mask) as T::Acc;
+        let g = maximum(load(gate + of_key, mask = key_mask) as T::Acc, least::<T::Acc>(), propagate_nan = true);
         let (reach, total) = (cumsum(g, axis = 0), sum(g, axis = 0));
         let ks = load(k + of_key, mask = key_mask) as T::Acc;
         let (vs, ys) = (load(v + of_value, mask = value_mask), load(dy + of_value, mask = value_mask));
@@ -105,7 +106,7 @@ fn attend_back_keys<T: Float, A: Float, const C: usize, const BK: usize, const B
         let of_key = (row * keys as i64)[(.., None)] + i as i64;
         let value_mask = (t < len)[(.., None)] & (j < values);
         let of_value = (row * values as i64)[(.., None)] + j as i64;
-        let g = load(gate + of_key, mask = key_mask) as T::Acc;
+        let g = maximum(load(gate + of_key, mask = key_mask) as T::Acc, least::<T::Acc>(), propagate_nan = true);
         let (reach, total) = (cumsum(g, axis = 0), sum(g, axis = 0));
         let qs = load(q + of_key, mask = key_mask) as T::Acc * scale as T::Acc;
         let ks = load(k + of_key, mask = key_mask) as T::Acc;

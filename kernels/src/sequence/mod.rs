@@ -1,6 +1,7 @@
 //! Models of sequences with a state: selective scans, state-space duality, gated linear attention, the gated delta rule.
 
 mod delta;
+mod gates;
 mod linear;
 mod linear_backward;
 mod selective;

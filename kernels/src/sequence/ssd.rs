@@ -1,5 +1,6 @@
 //! State-space duality: the scan of Mamba-2, chunk by chunk with matrix products.
 
+use super::gates::least;
 use super::{check_input, check_state};
 use crate::general::Real;
 use crate::workspace::{Memory, part, product, room};
@@ -34,7 +35,7 @@ fn chunk_states<T: Float, A: Float, const BACK: bool, const Q: usize, const BN: 
     let (i, j) = (arange(0, BN), arange(0, BP));
     let token = batch * len as i64 + t as i64;
     let step = load(dt + (token * heads as i64 + head as i64), mask = t < len) as T::Acc;
-    let log_decay = step * load(a + head) as T::Acc;
+    let log_decay = maximum(step * load(a + head) as T::Acc, least::<T::Acc>(), propagate_nan = true);
     let total = sum(log_decay, axis = 0);
     let reach = cumsum(log_decay, axis = 0);
     let weight = if BACK { exp(reach) } else { exp(total - reach) * step };
@@ -102,7 +103,8 @@ fn scan_chunks<T: Float, A: Float, const Q: usize, const BN: usize, const BP: us
     let (i, j) = (arange(0, BN), arange(0, BP));
     let token = batch * len as i64 + t as i64;
     let step = load(dt + (token * heads as i64 + head as i64), mask = t < len) as T::Acc;
-    let reach = cumsum(step * load(a + head) as T::Acc, axis = 0);
+    let log_decay = maximum(step * load(a + head) as T::Acc, least::<T::Acc>(), propagate_nan = true);
+    let reach = cumsum(log_decay, axis = 0);
     let group = (head / (heads / groups)) as i64;
     let row = (token * groups as i64 + group) * n as i64;
     let mask = (t < len)[(.., None)] & (i < n);
@@ -305,7 +307,8 @@ pub(super) fn pass<T: Real>(
 /// # Numerics
 ///
 /// Sums are f32 (f64 for f64). Products take factors in the dtype of `x`, to which weighted `b`, states and weights of pairs
-/// are rounded; f32 is multiplied as `tf32x3`. `dt a` is at most 0, or `exp` may overflow.
+/// are rounded; f32 is multiplied as `tf32x3`. `dt a` is at most 0, or `exp` may overflow; it may be of any size below, and counts
+/// as gates of [`gated_linear_attention`](super::gated_linear_attention) do.
 ///
 /// # Errors
 ///

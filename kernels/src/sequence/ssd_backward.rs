@@ -1,6 +1,7 @@
 //! The gradient of the scan of Mamba-2.
 
 use super::check_input;
+use super::gates::least;
 use super::ssd::{CHUNK, Inputs, Passing, Sizes, States, pass, states};
 use crate::general::{Real, write_zeros};
 use crate::workspace::{Memory, part, room};
@@ -42,8 +43,9 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let of_step = token * heads as i64 + head as i64;
     let step = load(dt + of_step, mask = t < len) as T::Acc;
     let factor = load(a + head) as T::Acc;
-    let reach = cumsum(step * factor, axis = 0);
-    let total = sum(step * factor, axis = 0);
+    let log_decay = maximum(step * factor, least::<T::Acc>(), propagate_nan = true);
+    let reach = cumsum(log_decay, axis = 0);
+    let total = sum(log_decay, axis = 0);
     let of_b = ((token * groups as i64 + (head / (heads / groups)) as i64) * n as i64)[(.., None)] + i as i64;
     let b_mask = (t < len)[(.., None)] & (i < n);
     let (bs, cs) = (load(b + of_b, mask = b_mask), load(c + of_b, mask = b_mask));
@@ -94,8 +96,9 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let by_reach = by_reach - kept * step;
     let by_total = sum(kept * step, axis = 0) + by_state;
 
-    // `reach` and `total` are sums of `a dt`.
+    // `reach` and `total` are sums of `a dt`, or of the least that it counts as.
     let by_decay = cumsum(by_reach, axis = 0, reverse = true) + by_total;
+    let by_decay = select(log_decay == least::<T::Acc>(), 0.0, by_decay);
     store(ddt + of_step, (by_step + kept + by_decay * factor) as A, mask = t < len);
     atomic_add(da + head, sum(by_decay * step, axis = 0) as A, order = relaxed);
 }
