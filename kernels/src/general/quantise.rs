@@ -51,6 +51,13 @@ fn quantised<Q: Num, const R: usize, const G: usize>(
     if Q == i8 { round_ties_even(ratio) as Q } else { ratio as Q }
 }
 
+/// The scale of numbers of which this is the largest magnitude. No smaller than the smallest normal f32, which keeps quotients
+/// finite.
+#[device]
+fn scale_of<const N: usize>(peak: Tile<f32, { [N] }>, largest: f32) -> Tile<f32, { [N] }> {
+    select(peak > 0.0, maximum(peak / largest, f32::MIN_POSITIVE), 1.0)
+}
+
 /// Groups of up to `G` neighbours, `R` of them at a time.
 #[kernel]
 fn quantise_groups<T: Float, Q: Num, const G: usize, const R: usize>(
@@ -69,8 +76,7 @@ fn quantise_groups<T: Float, Q: Num, const G: usize, const R: usize>(
     let column = (group % per_row * G)[(.., None)] + arange(0, G);
     let mask = (group < groups)[(.., None)] & (column < columns);
     let v = load(x + ((row * x_stride)[(.., None)] + column as i64), mask = mask) as f32;
-    let peak = max(abs(v), axis = 1);
-    let scale = select(peak > 0.0, peak / largest, 1.0);
+    let scale = scale_of(max(abs(v), axis = 1), largest);
     store(q + ((row * q_stride)[(.., None)] + column as i64), quantised::<Q, R, G>(v, scale[(.., None)]), mask = mask);
     store(scales + group, scale, mask = group < groups);
 }
@@ -93,8 +99,7 @@ fn quantise_rows<T: Float, Q: Num, const BLOCK: usize>(
         let column = at + arange(0, BLOCK)[(None, ..)];
         peaks = maximum(peaks, abs(load(x + column, mask = column < columns) as f32));
     }
-    let peak = max(peaks, axis = 1);
-    let scale = select(peak > 0.0, peak / largest, 1.0);
+    let scale = scale_of(max(peaks, axis = 1), largest);
     for at in (0..columns).step_by(BLOCK) {
         let column = at + arange(0, BLOCK)[(None, ..)];
         let v = load(x + column, mask = column < columns) as f32;
@@ -114,12 +119,11 @@ fn quantise_all<T: Float, Q: Num, const BLOCK: usize>(
     largest: f32,
 ) {
     let at = program_id(0) as i64 * BLOCK + arange(0, BLOCK)[(None, ..)] as i64;
-    let peak = load(peak) as f32;
-    let scale = select(peak > 0.0, peak / largest, 1.0);
+    let scale = scale_of(load(peak + arange(0, 1)) as f32, largest);
     let v = load(x + at, mask = at < len) as f32;
-    store(q + at, quantised::<Q, 1, BLOCK>(v, full([1, 1], scale)), mask = at < len);
+    store(q + at, quantised::<Q, 1, BLOCK>(v, scale[(.., None)]), mask = at < len);
     if program_id(0) == 0 {
-        store(scales, scale);
+        store(scales + arange(0, 1), scale);
     }
 }
 
@@ -170,8 +174,9 @@ fn scale_shape([rows, columns]: [usize; 2], scales: Scales) -> Result<([usize; 2
 ///
 /// # Numerics
 ///
-/// In f32; `q` is rounded to the nearest, ties to even. A scale of zeros, or of no elements, is 1. NaN stays NaN in floats and is 0 in i8, and has
-/// no part in the maximum; with an infinite element finite ones are 0.
+/// In f32; `q` is rounded to the nearest, ties to even. A scale of zeros, or of no elements, is 1; others are at least
+/// 2<sup>-126</sup>. NaN stays NaN in floats and is 0 in i8, and has no part in the maximum; with an infinite element finite ones
+/// are 0.
 ///
 /// # Errors
 ///

@@ -125,6 +125,7 @@ reduction!(means<Float>, |v| v, |a, b| a + b, |total, n| (total / n as A));
 reduction!(sums_of_magnitudes<Float>, |v| abs(v), |a, b| a + b, |total, _n| total);
 reduction!(roots_of_squares<Float>, |v| v * v, |a, b| a + b, |total, _n| sqrt_rn(total));
 reduction!(largest_magnitudes<Float>, |v| abs(v), |a, b| maximum(a, b, propagate_nan = true), |total, _n| total);
+reduction!(largest_of_numbers<Float>, |v| abs(v), |a, b| maximum(a, b), |total, _n| total);
 
 /// Sums of what is already in the dtype of sums, rounded to another one. The workspace is for the results of pieces.
 pub(super) fn sum_as<T: Real, const R: usize>(
@@ -137,14 +138,15 @@ pub(super) fn sum_as<T: Real, const R: usize>(
     sums::run(cx, x, axis, out, T::Sums::ZERO, ("workspace", Some(workspace)))
 }
 
-/// The largest magnitude of all elements, into one. The workspace, with its name, is for the results of pieces.
+/// The largest magnitude of all elements but those that are NaN, into one. The workspace, with its name, is for the results of
+/// pieces.
 pub(super) fn largest_magnitude<T: Real>(
     cx: &Context,
     x: TensorView<'_, T, 1>,
     out: ViewMut<'_, T>,
     workspace: (&str, Option<TensorViewMut<'_, T::Sums, 1>>),
 ) -> Result<()> {
-    largest_magnitudes::run(cx, x, 0, TensorViewMut::new(out, [1])?, T::Sums::ZERO, workspace)
+    largest_of_numbers::run(cx, x, 0, TensorViewMut::new(out, [1])?, T::Sums::ZERO, workspace)
 }
 
 /// Checks that `out` has the shape of `x` but for one element in dimension `axis`.

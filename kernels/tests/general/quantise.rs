@@ -1,6 +1,6 @@
 //! Numbers of 8 bits with scales.
 
-use crate::common::{Random, Real, message, on_every_device};
+use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
 use tilewright_kernels::general::{self, Quantised, Scales};
 use tilewright_kernels::{Context, Tensor};
@@ -65,6 +65,40 @@ fn numbers_are_rounded_to_8_bits() {
         check_quantised::<bf16, F8E4M3>(cx, |q| f64::from(q.to_f32()), (1.0 / 16.0, 1.0 / 1024.0))?;
         check_quantised::<f32, F8E5M2>(cx, |q| f64::from(q.to_f32()), (1.0 / 8.0, 0.5f64.powi(17)))?;
         check_quantised::<f16, i8>(cx, f64::from, (0.0, 0.5))
+    });
+}
+
+/// Numbers beside one that is none, and numbers of which a scale would be too small to be divided by.
+#[test]
+fn scales_of_what_is_special() {
+    on_every_device(|cx| {
+        for scales in [Scales::Tensor, Scales::Row, Scales::Group(16)] {
+            let x = Tensor::upload(cx.device(), &[10.0f32, -254.0, f32::NAN, 20.0], [1, 4])?;
+            let (q, got) = general::quantise::<i8, f32>(cx, &x, scales)?;
+            assert_eq!(q.to_vec()?, [5, -127, 0, 10], "{scales:?}");
+            assert_close("scale", &got.to_vec()?, &[2.0], |_, _| 4.0 * f32::ROUNDING);
+
+            let least = f32::MIN_POSITIVE;
+            let x = Tensor::upload(cx.device(), &[least * 64.0, least * -16.0, 0.0, least], [1, 4])?;
+            let (q, got) = general::quantise::<F8E4M3, f32>(cx, &x, scales)?;
+            let q: Vec<f32> = q.to_vec()?.into_iter().map(|q| q.to_f32()).collect();
+            assert_eq!((q, got.to_vec()?), (vec![64.0, -16.0, 0.0, 1.0], vec![least]), "{scales:?}");
+
+            // One that is not above 0 where subnormal numbers are zeros has a scale of 1.
+            let x = Tensor::upload(cx.device(), &[1e-45f32, 0.0, 0.0, 0.0], [1, 4])?;
+            let (q, got) = general::quantise::<F8E4M3, f32>(cx, &x, scales)?;
+            let got = got.to_vec()?[0];
+            assert!(got == least || got == 1.0, "{got}");
+            assert!(q.to_vec()?.into_iter().all(|q| q.to_f32() == 0.0));
+        }
+        // A long row is read twice.
+        let mut x = vec![f32::MIN_POSITIVE; 20_000];
+        x[7] = f32::NAN;
+        let x = Tensor::upload(cx.device(), &x, [1, 20_000])?;
+        let (q, got) = general::quantise::<F8E4M3, f32>(cx, &x, Scales::Row)?;
+        assert_eq!(got.to_vec()?, [f32::MIN_POSITIVE]);
+        assert_eq!(q.to_vec()?[19_999].to_f32(), 1.0);
+        Ok(())
     });
 }
 
