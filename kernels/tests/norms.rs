@@ -109,6 +109,24 @@ fn check_norm<T: Real>(cx: &Context, shape: [usize; 3], centre: bool) -> Result<
     Ok(())
 }
 
+/// Of tiles with more rows than there are, without what keeps scales finite.
+#[test]
+fn gradients_of_norms_without_eps() {
+    on_every_device(|cx| {
+        let shape = [3, 5];
+        let (x, _) = Random::new(20).tensor::<f32, 2>(cx, shape);
+        let (dy, dys) = Random::new(21).tensor::<f32, 2>(cx, shape);
+        let ones = Tensor::upload(cx.device(), &[1.0f32; 5], [5])?;
+        let norm = Norm::default().weight(&ones).bias(&ones).eps(0.0);
+        for got in [rows::layer_norm_backward(cx, &x, &dy, &norm)?, rows::rms_norm_backward(cx, &x, &dy, &norm)?] {
+            assert!(got.dweight.unwrap().to_vec()?.iter().all(|x| x.is_finite()));
+            let sums: Vec<f64> = (0..5).map(|column| dys.iter().skip(column).step_by(5).sum()).collect();
+            assert_close("dbias", &got.dbias.unwrap().to_vec()?, &sums, |_, _| 1e-5);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn norms_in_every_dtype() {
     on_every_device(|cx| {

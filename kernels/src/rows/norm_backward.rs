@@ -81,7 +81,8 @@ pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: 
     for first in (program_id(0) * ROWS..rows).step_by(num_programs(0) * ROWS) {
         let row = (first + arange(0, ROWS))[(.., None)];
         // Of one row, the loop says that it is there; a mask of columns alone leaves registers for the sums.
-        let mask = if ROWS == 1 { broadcast_to(inside, [ROWS, BLOCK]) } else { (row < rows) & inside };
+        let there = row < rows;
+        let mask = if ROWS == 1 { broadcast_to(inside, [ROWS, BLOCK]) } else { there & inside };
         let row = row as i64;
         let values = load(x + row * x_stride + column, mask = mask) as T::Acc;
         let gradient = load(dy + row * dy_stride + column, mask = mask) as T::Acc;
@@ -98,6 +99,8 @@ pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: 
         };
         let (squares, common) = row_sums(centred * centred, centred * along);
         let scale = rsqrt(squares / n + eps as T::Acc);
+        // Rows that are not there have no infinite scale, which zeros in sums for the weight would not hide.
+        let scale = if ROWS == 1 { scale } else { select(there, scale, 0.0) };
         let result = scale * (along - mean - centred * (scale * scale * (common / n)));
         let result = if let Some(extra) = extra {
             result + load(extra + row * extra_stride + column, mask = mask) as T::Acc
