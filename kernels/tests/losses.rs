@@ -374,6 +374,40 @@ fn jsd_of_what_is_hardly_likely() {
     });
 }
 
+/// What is no number makes a divergence none, wherever it is, and whatever is beside it.
+#[test]
+fn divergences_of_what_is_no_number() {
+    on_every_device(|cx| {
+        let (nan, infinite) = (f32::NAN, f32::NEG_INFINITY);
+        let two = |x: [f32; 3], y: f32| Tensor::upload(cx.device(), &[x, [y; 3]].concat(), [2, 3]);
+        let upload = |x| two(x, -1.0);
+        let upstream = Tensor::upload(cx.device(), &[1.0f32, 1.0], [2])?;
+        let none = Reduction::None;
+        let check = |what: &str, losses: Tensor<f32, 1>| {
+            let losses = losses.to_vec()?;
+            assert!(losses[0].is_nan() && losses[1].is_finite(), "{what}: {losses:?}");
+            Ok::<_, Error>(())
+        };
+        for (x, y) in [(nan, -1.0), (-1.0, nan), (nan, infinite), (infinite, nan)] {
+            let (x, y) = (upload([-1.0, x, -2.0])?, upload([-2.0, y, -1.0])?);
+            check("kl", rows::kl_divergence(cx, &x, &y, KlTarget::Logarithms, none)?)?;
+            for beta in [0.0, 0.5, 1.0] {
+                check("jsd", rows::jsd(cx, &x, &y, beta, none)?)?;
+            }
+            let dx = rows::jsd_backward(cx, &x, &y, 0.5, none, &upstream)?.to_vec()?;
+            assert!(dx[1].is_nan() && dx.iter().filter(|x| x.is_nan()).count() == 1, "{dx:?}");
+        }
+        for (x, p) in [(nan, 0.5), (-1.0, nan), (nan, 0.0)] {
+            let (x, p) = (upload([-1.0, x, -2.0])?, two([0.25, p, 0.25], 0.5)?);
+            check("kl of probabilities", rows::kl_divergence(cx, &x, &p, KlTarget::Probabilities, none)?)?;
+        }
+        let y = upload([-1.0, nan, -1.0])?;
+        let dx = rows::kl_divergence_backward(cx, &y, KlTarget::Logarithms, none, &upstream)?.to_vec()?;
+        assert!(dx[1].is_nan() && dx.iter().filter(|x| x.is_nan()).count() == 1, "{dx:?}");
+        Ok(())
+    });
+}
+
 /// Rows of logarithms of probabilities, rounded to a dtype.
 fn logarithms<T: Real>(random: &mut Random, cx: &Context, [rows, columns]: [usize; 2]) -> (Tensor<T, 2>, Vec<f64>) {
     let x: Vec<f64> = (0..rows * columns).map(|_| random.normal()).collect();

@@ -66,8 +66,8 @@ pub(super) fn kl_losses<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
         let x = load(input + column, mask = mask) as T::Acc;
         let t = load(target + column, mask = mask) as T::Acc;
         let (p, log_p) = if LOGARITHMS { (exp(t), t) } else { (t, log(t)) };
-        // What has no probability has no loss, whatever its logarithm.
-        sums += select(mask & (p > 0.0), p * (log_p - x), 0.0);
+        // What has no probability has no loss, whatever its logarithm, but for one that is no number.
+        sums += select(mask & ((p != 0.0) | is_nan(x)), p * (log_p - x), 0.0);
     }
     store(losses + row, sum(sums, axis = 0) as f32);
 }
@@ -94,10 +94,10 @@ pub(super) fn kl_gradient<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
     store(out + row * out_stride + column, (p * factor) as T, mask = mask);
 }
 
-/// `a (b - c)`, 0 where `a` is, whatever the logarithms.
+/// `a (b - c)`, 0 where `a` is, whatever the logarithms, but for such that are no numbers.
 #[device]
 fn part<A: Float, const N: usize>(a: Tile<A, { [N] }>, b: Tile<A, { [N] }>, c: Tile<A, { [N] }>) -> Tile<A, { [N] }> {
-    select(a > 0.0, a * (b - c), 0.0)
+    select((a != 0.0) | is_nan(c), a * (b - c), 0.0)
 }
 
 /// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`.
@@ -134,9 +134,11 @@ pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
             // Where the mixture is too small to be a number, its parts are too: they are smaller than any, whatever its
             // logarithm, as long as that is finite.
             let mixture = beta as T::Acc * p + (1.0 - beta) as T::Acc * q;
-            let log_m = log(maximum(mixture, T::Acc::MIN_POSITIVE));
-            let of_q = (1.0 - beta) as T::Acc * part(q, log_q, log_m);
-            (beta as T::Acc * part(p, log_p, log_m) + of_q, of_q)
+            let log_m = log(maximum(mixture, T::Acc::MIN_POSITIVE, propagate_nan = true));
+            // Of logarithms that are finite, like the mixture's, what has no probability has no part, unless another is NaN.
+            let part = |a, b| a * (maximum(b, T::Acc::MIN) - log_m);
+            let of_q = (1.0 - beta) as T::Acc * part(q, log_q);
+            (beta as T::Acc * part(p, log_p) + of_q, of_q)
         };
         sums += loss;
         if let Some(dx) = dx {
@@ -154,7 +156,7 @@ fn scale(reduction: Reduction, rows: usize) -> f32 {
 }
 
 /// The Kullback-Leibler divergence of each row, `sum(p (log p - input))`, where `input` holds logarithms of probabilities
-/// and `target` the probabilities `p` or their logarithms. Terms with `p = 0` are 0.
+/// and `target` the probabilities `p` or their logarithms. Terms with `p = 0` are 0, and NaN with NaN.
 ///
 /// # Shapes
 ///
@@ -306,7 +308,8 @@ pub fn kl_divergence_backward_into<'a, 'b, 'c, T: Float>(
 
 /// The generalised Jensen-Shannon divergence of each row (Agarwal et al., "On-Policy Distillation of Language Models",
 /// 2024): with `m = beta p + (1 - beta) q`, it is `beta KL(p || m) + (1 - beta) KL(q || m)`, where `x` holds `log q` and `y`
-/// holds `log p`. For a `beta` of 0 it is `KL(p || q)`, for 1 it is `KL(q || p)`. Each `beta` is compiled for.
+/// holds `log p`. For a `beta` of 0 it is `KL(p || q)`, for 1 it is `KL(q || p)`. Each `beta` is compiled for. NaN among the
+/// logarithms of a row makes its divergence NaN.
 ///
 /// # Shapes
 ///
