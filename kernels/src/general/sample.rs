@@ -20,6 +20,9 @@ pub struct Sampling {
     seed: u32,
 }
 
+/// The least temperature above 0.
+const LEAST_TEMPERATURE: f32 = 1e-10;
+
 impl Default for Sampling {
     /// All tokens, by their probabilities, with seed 0.
     fn default() -> Self {
@@ -28,7 +31,8 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Logits are divided by this. 0 takes the largest.
+    /// Logits are divided by this. 0 takes the largest; what is above 0, but below 1e-10, counts as that, so that quotients are
+    /// finite.
     pub fn temperature(mut self, temperature: f32) -> Self {
         self.temperature = temperature;
         self
@@ -107,7 +111,8 @@ fn draw_all<T: Float, const BLOCK: usize>(
         let column = at + arange(0, BLOCK);
         let mask = column < end;
         let v = load(logits + row as i64 * stride + column, mask = mask, other = T::NEG_INFINITY) as f32;
-        let noise = -log(-log(rand(key, column)));
+        // Random numbers are multiples of 2^-31: 0 becomes half of that, of which the noise is finite.
+        let noise = -log(-log(maximum(rand(key, column), 2.328_306_4e-10)));
         let noisy = select(mask, v * inverse_temperature + noise, f32::NEG_INFINITY);
         let better = (noisy > best) | ((noisy != noisy) & (best == best));
         best = select(better, noisy, best);
@@ -325,7 +330,7 @@ fn draw_of_likely<T: Real>(
     let to = (TensorViewMut::new(values.reborrow(), [rows, k])?, TensorViewMut::new(tokens.reborrow(), [rows, k])?);
     topk::into(cx, logits, (k, Extreme::Largest), to, Some(workspace))?;
     let Sampling { temperature, top_p, seed, .. } = sampling;
-    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature };
+    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(LEAST_TEMPERATURE) };
     let block = k.next_power_of_two();
     DrawConsts { K: block }
         .call(values.as_view(), tokens.as_view(), out.elements(), k as i32, inverse, top_p, seed)
@@ -354,7 +359,7 @@ fn draw_of_all<T: Real>(
             check::size("logits", from.columns)?,
             work.per_piece as i32,
             from.stride as i64,
-            1.0 / sampling.temperature,
+            1.0 / sampling.temperature.max(LEAST_TEMPERATURE),
             sampling.seed,
         )
         .grid((from.rows, work.pieces))

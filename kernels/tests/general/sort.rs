@@ -207,6 +207,24 @@ fn tokens_are_drawn_by_their_probabilities() {
     });
 }
 
+/// Temperatures next to 0 take the largest, and a random number of 0 rules nothing out.
+#[test]
+fn draws_at_the_edges() {
+    on_every_device(|cx| {
+        let x = Tensor::upload(cx.device(), &[1.0f32, 3.0, 2.0, 0.0], [1, 4])?;
+        for temperature in [1e-6, 1e-20, 1e-38, 1e-45] {
+            let sampling = Sampling::default().temperature(temperature);
+            for sampling in [sampling, sampling.top_k(3), sampling.top_p(0.9)] {
+                assert_eq!(general::sample(cx, &x, sampling)?.to_vec()?, [1], "{temperature}");
+            }
+        }
+        // With this seed the random number of the first row's column 3 is 0.
+        let x = Tensor::upload(cx.device(), &[0.0f32, 0.0, 0.0, 40.0], [1, 4])?;
+        assert_eq!(general::sample(cx, &x, Sampling::default().seed(632_961_658))?.to_vec()?, [3]);
+        Ok(())
+    });
+}
+
 #[test]
 fn the_likeliest_token_of_long_rows() {
     on_every_device(|cx| {
