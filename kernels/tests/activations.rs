@@ -387,6 +387,20 @@ fn embeddings_and_their_gradients() {
     });
 }
 
+/// What f32 adds to a table of f64 costs none of its digits.
+#[test]
+fn a_table_of_f64_keeps_its_digits() {
+    on_every_device(|cx| {
+        let before = 1.0 + 0.5f64.powi(40);
+        let mut dtable = Tensor::upload(cx.device(), &[before; 4], [2, 2])?;
+        let dy = Tensor::upload(cx.device(), &[0.5f32, 1.0, 0.25, 2.0], [2, 2])?;
+        let (ids, order) = (Tensor::upload(cx.device(), &[1, 1], [2])?, Tensor::upload(cx.device(), &[0, 1], [2])?);
+        rows::embedding_backward_ordered(cx, &dy, &ids, &order, &mut dtable)?;
+        assert_eq!(dtable.to_vec()?, [before, before, before + 0.75, before + 3.0]);
+        Ok(())
+    });
+}
+
 /// The gradient of a table alone: twice the same, and into a part of a tensor of another dtype.
 fn check_gradient_of_table<I: Int>(cx: &Context, ids: &[I], [entries, columns]: [usize; 2], id: impl Fn(&I) -> usize) {
     let n = ids.len();

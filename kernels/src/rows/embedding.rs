@@ -114,7 +114,10 @@ pub(super) fn sum_runs<T: Float, G: Float, I: Int, const BLOCK: usize>(
         }
     }
     let place = dtable + id * table_stride + column;
-    store(place, (load(place, mask = mask) as T::Acc + sums) as G, mask = mask);
+    let before = load(place, mask = mask);
+    // A table of f64 keeps its digits.
+    let after = if G::BITS == 64 { before + sums as G } else { (before as T::Acc + sums) as G };
+    store(place, after, mask = mask);
 }
 
 /// `out[i] = table[ids[i]]`.
