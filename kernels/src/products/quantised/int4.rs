@@ -240,7 +240,8 @@ fn int4_pack<F: Float, const G: usize, const BN: usize, const AWQ: bool>(
 /// # Numerics
 ///
 /// `scale = (high - low) / 15`, rounded to `F`, where `low..high` are the group's numbers and 0; `zero = round(-low / scale)`;
-/// `number = round(w / scale) + zero`, limited to `0..=15`. What comes back is within a scale of `w`.
+/// `number = round(w / scale) + zero`, limited to `0..=15`. What comes back is within a scale of `w`. Weights are finite: NaN
+/// becomes some number.
 ///
 /// # Errors
 ///

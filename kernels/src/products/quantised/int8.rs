@@ -129,7 +129,8 @@ fn int8_quantise<F: Float, const BK: usize, const BN: usize>(
 ///
 /// # Numerics
 ///
-/// `scale = max(|w|) / 127`, correctly rounded and at least 2<sup>-126</sup>; `number = round(w / scale)`, ties to even.
+/// `scale = max(|w|) / 127`, correctly rounded and at least 2<sup>-126</sup>; `number = round(w / scale)`, ties to even. NaN
+/// becomes 0, and has no part in the maximum.
 ///
 /// # Errors
 ///

@@ -143,7 +143,7 @@ fn nf4_quantise<F: Float, const B: usize>(w: Ptr<F>, bytes: PtrMut<u8>, largest:
 /// # Numerics
 ///
 /// Each number is divided by the largest magnitude of its block, in f32 and correctly rounded, and becomes the nearest of
-/// [`NF4`](super::NF4).
+/// [`NF4`](super::NF4). Weights are finite: NaN becomes some number, and has no part in the magnitude.
 ///
 /// # Errors
 ///
