@@ -18,9 +18,17 @@ pub fn logistic<A: Float, const N: usize>(x: Tile<A, { [N] }>) -> Tile<A, { [N] 
     1.0 / (1.0 + exp(-x))
 }
 
-/// Of a row in pieces: its maximum, the sum of `exp(x - maximum)`, and the sum of `x`. The `GROUP` neighbours that a thread loads
-/// at once share a running maximum and a sum relative to it (Milakov and Gimelshein, "Online normalizer calculation for
-/// softmax", 2018), so that there are nine exponentials for eight of them instead of sixteen.
+/// Elements of a row that were loaded with minus infinity behind its end, in the dtype of sums: f8e4m3 has no infinity, and
+/// numbers in its place that rows may have.
+#[device]
+pub fn padded<T: Float, const N: usize>(x: Tile<T, { [N] }>, mask: Tile<bool, { [N] }>) -> Tile<T::Acc, { [N] }> {
+    let x = x as T::Acc;
+    if T == f8e4m3 { select(mask, x, T::Acc::NEG_INFINITY) } else { x }
+}
+
+/// Of a row in pieces: its maximum, the sum of `exp(x - maximum)`, and the sum of `x - maximum`. The `GROUP` neighbours that a
+/// thread loads at once share a running maximum and sums relative to it (Milakov and Gimelshein, "Online normalizer calculation
+/// for softmax", 2018), so that there are nine exponentials for eight of them instead of sixteen.
 #[device]
 pub fn exponentials<T: Float, const LANES: usize, const GROUP: usize>(
     x: Ptr<T>,
@@ -34,11 +42,18 @@ pub fn exponentials<T: Float, const LANES: usize, const GROUP: usize>(
         let column = first + arange(0, LANES)[(.., None)] * GROUP + arange(0, GROUP);
         let mask = column < columns;
         let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let values = if T == f8e4m3 { select(mask, values, T::Acc::NEG_INFINITY) } else { values };
         let higher = maximum(peaks, max(values, axis = 1));
-        sums = sums * exp(peaks - higher) + sum(exp(values - higher[(.., None)]), axis = 1);
+        let relative = values - higher[(.., None)];
+        sums = sums * exp(peaks - higher) + sum(exp(relative), axis = 1);
+        // Each lane has had as many elements before. Of none, infinity would not be 0.
+        let down = maximum(peaks - higher, T::Acc::MIN);
+        totals += down * (first / LANES) as T::Acc + sum(select(mask, relative, 0.0), axis = 1);
         peaks = higher;
-        totals += sum(select(mask, values, 0.0), axis = 1);
     }
     let peak = max(peaks, axis = 0);
+    let rest = clamp(columns % (LANES * GROUP) - arange(0, LANES) * GROUP, 0, GROUP);
+    let counts = columns / (LANES * GROUP) * GROUP + rest;
+    totals += maximum(peaks - peak, T::Acc::MIN) * counts as T::Acc;
     (peak, sum(sums * exp(peaks - peak), axis = 0), sum(totals, axis = 0))
 }

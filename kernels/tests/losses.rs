@@ -214,6 +214,61 @@ fn check_large_logits(cx: &Context, classes: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Logits that all have something large in common lose nothing by it, with label smoothing either: their differences count.
+#[test]
+fn cross_entropy_of_logits_with_an_offset() {
+    on_every_device(|cx| {
+        let mut random = Random::new(30);
+        for classes in [72, 40_001] {
+            // Some of the later ones are larger.
+            let mut x = |at: usize| 1e6 + 3.0 * random.normal() + (at / 9000) as f64;
+            let x: Vec<f32> = (0..classes).map(|at| x(at) as f32).collect();
+            check_offset(cx, &x, 32.0 * f32::STEP * additions(classes))?;
+        }
+        // A row that is held. Its differences are whole numbers, whose sums are exact.
+        let x: Vec<f16> = (0..20_000).map(|at| f16::of(f64::from(32_768 + 32 * (at % 3)))).collect();
+        check_offset(cx, &x, 64.0 * 8.0 * f32::STEP)
+    });
+}
+
+fn check_offset<T: Real>(cx: &Context, elements: &[T], limit: f64) -> Result<(), Error> {
+    let (x, classes) = (reals(elements), elements.len());
+    let target = classes as i64 - 2;
+    let options = Options { reduction: Reduction::Sum, smoothing: 0.1, z: 0.0 };
+    let (want, _) = options.rows(&x, classes, &[target]);
+    let mut tensor = Tensor::upload(cx.device(), elements, [1, classes])?;
+    let targets = Tensor::upload(cx.device(), &[target], [1])?;
+    let limit = limit + bound::<f32>(classes);
+    let loss = rows::cross_entropy(cx, &tensor, &targets, options.options())?;
+    assert_close("loss", &loss.to_vec()?, &want, |_, _| limit);
+    let loss = rows::cross_entropy_in_place(cx, &mut tensor, &targets, options.options())?;
+    assert_close("loss beside the gradient", &loss.to_vec()?, &want, |_, _| limit);
+    Ok(())
+}
+
+/// Rows of the smallest number of f8e4m3, which has no infinity that could stand behind their end.
+#[test]
+fn rows_of_the_smallest_bytes() {
+    on_every_device(|cx| {
+        let least = F8E4M3::from_f64(-448.0);
+        for columns in [5, 20_001] {
+            let mut x = Tensor::upload(cx.device(), &vec![least; columns], [1, columns])?;
+            let n = columns as f64;
+            let softmax = rows::softmax(cx, &x)?.to_vec()?;
+            assert_close("softmax", &softmax, &vec![1.0 / n; columns], |_, want| 1e-5 * want);
+            let logs = rows::log_softmax(cx, &x)?.to_vec()?;
+            assert_close("log softmax", &logs, &vec![-n.ln(); columns], |_, want| 1e-5 * want.abs());
+            let targets = Tensor::upload(cx.device(), &[3], [1])?;
+            let sum = CrossEntropy::default().reduction(Reduction::Sum);
+            let loss = rows::cross_entropy(cx, &x, &targets, sum)?.to_vec()?;
+            assert_close("loss", &loss, &[n.ln()], |_, want| 1e-5 * want);
+            let loss = rows::cross_entropy_in_place(cx, &mut x, &targets, sum)?.to_vec()?;
+            assert_close("loss beside the gradient", &loss, &[n.ln()], |_, want| 1e-5 * want);
+        }
+        Ok(())
+    });
+}
+
 /// Tables may say what cannot be: it is refused, and nothing is left out.
 #[test]
 fn blocks_that_are_no_powers_of_two_are_refused() {

@@ -6,7 +6,7 @@ use super::reduction::{Reduction, reduce};
 use super::warps_of;
 use crate::arguments::{Source, packed};
 use crate::config::{Key, config};
-use crate::device::exponentials;
+use crate::device::{exponentials, padded};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -103,13 +103,12 @@ pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: 
     store(scale, 1.0 / sum(counts) as f32);
 }
 
-/// The loss of a row of which the maximum, the sum of `exp(x - maximum)` and the target's logit are known, and what all classes
-/// have of the target's weight. Without smoothing it is that of differences, however large the logits are.
+/// The loss of a row of which the maximum, the sum of `exp(x - maximum)` and the target's logit are known, and, with smoothing,
+/// its share of the mean of `x - maximum`. It is that of differences, however large the logits are.
 #[device]
 pub(super) fn row_loss<A: Float>(peak: A, mass: A, chosen: A, smoothed: A, smoothing: f32, z: f32) -> A {
-    let lse = peak + log(mass);
-    let nll =
-        if smoothing > 0.0 { lse - (1.0 - smoothing) as A * chosen - smoothed } else { peak - chosen + log(mass) };
+    let (lse, off) = (peak + log(mass), peak - chosen);
+    let nll = if smoothing > 0.0 { (1.0 - smoothing) as A * off - smoothed + log(mass) } else { off + log(mass) };
     nll + z as A * lse * lse
 }
 
@@ -180,15 +179,16 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
     let (peak, mass, total) = if WHOLE {
         let column = arange(0, BLOCK);
         let inside = column < columns;
-        let values = load(x + column, mask = inside, other = T::NEG_INFINITY) as T::Acc;
+        let values = padded(load(x + column, mask = inside, other = T::NEG_INFINITY), inside);
         let peak = max(values, axis = 0);
-        let numerator = exp(values - peak);
+        let relative = values - peak;
+        let numerator = exp(relative);
         let mass = sum(numerator, axis = 0);
         let weight = factor * (1.0 + 2.0 * z as T::Acc * (peak + log(mass))) / mass;
         let gradient = numerator * weight - select(column == target, hit, 0.0);
         let gradient = if smoothing > 0.0 { gradient - factor * share } else { gradient };
         store(out + column, gradient as T, mask = inside);
-        (peak, mass, if smoothing > 0.0 { sum(select(inside, values, 0.0), axis = 0) } else { 0.0 })
+        (peak, mass, if smoothing > 0.0 { sum(select(inside, relative, 0.0), axis = 0) } else { 0.0 })
     } else {
         let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
         let weight = factor * (1.0 + 2.0 * z as T::Acc * (peak + log(mass))) / mass;

@@ -66,7 +66,7 @@ pub(super) fn cross_entropy_gradient_held<T: Float, I: Int, const PIECE: usize>(
     let numerator = |v| exp2((v as T::Acc - peak) * binary);
     let mass = sum(numerator(a) + numerator(b) + numerator(c) + numerator(d), axis = 0);
     let total = if smoothing > 0.0 {
-        let part = |v, first| select(inside(first), afresh(v) as T::Acc, 0.0);
+        let part = |v, first| select(inside(first), afresh(v) as T::Acc - peak, 0.0);
         sum(part(a, 0) + part(b, PIECE) + part(c, 2 * PIECE) + part(d, 3 * PIECE), axis = 0)
     } else {
         0.0

@@ -2,7 +2,7 @@
 
 use super::warps_of;
 use crate::config::{Key, config};
-use crate::device::exponentials;
+use crate::device::{exponentials, padded};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -40,7 +40,7 @@ pub(super) fn log_softmax_rows<T: Float, const BLOCK: usize, const GROUP: usize,
     let (x, out) = (x + program_id(0) as i64 * x_stride, out + program_id(0) as i64 * out_stride);
     let lane = arange(0, BLOCK);
     if WHOLE {
-        let values = load(x + lane, mask = lane < columns, other = T::NEG_INFINITY) as T::Acc;
+        let values = padded(load(x + lane, mask = lane < columns, other = T::NEG_INFINITY), lane < columns);
         let shifted = values - max(values, axis = 0);
         store(out + lane, (shifted - log(sum(exp(shifted), axis = 0))) as T, mask = lane < columns);
     } else {

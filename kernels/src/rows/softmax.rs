@@ -2,7 +2,7 @@
 
 use super::warps_of;
 use crate::config::{Key, config};
-use crate::device::exponentials;
+use crate::device::{exponentials, padded};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -40,7 +40,7 @@ pub(super) fn softmax_whole<T: Float, const BLOCK: usize>(
     let row = program_id(0) as i64;
     let column = arange(0, BLOCK);
     let mask = column < columns;
-    let values = load(x + row * x_stride + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+    let values = padded(load(x + row * x_stride + column, mask = mask, other = T::NEG_INFINITY), mask);
     let numerator = exp(values - max(values, axis = 0));
     store(out + row * out_stride + column, (numerator / sum(numerator, axis = 0)) as T, mask = mask);
 }

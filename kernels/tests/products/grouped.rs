@@ -39,6 +39,18 @@ fn routing_takes_the_likeliest() {
     });
 }
 
+/// f8e4m3 has no infinity that could stand behind the last expert.
+#[test]
+fn routing_of_the_smallest_bytes() {
+    on_every_device(|cx| {
+        let logits = Tensor::upload(cx.device(), &[F8E4M3::from_f64(-448.0); 5], [1, 5])?;
+        let Routing { weights, experts } = grouped::route(cx, &logits, 2, false)?;
+        assert_close("weights", &weights.to_vec()?, &[0.2; 2], |_, want| want * UNIT * 64.0);
+        assert_eq!(experts.to_vec()?, [0, 1]);
+        Ok(())
+    });
+}
+
 /// Choices of distinct experts, the last expert never.
 fn choices(random: &mut Random, tokens: usize, k: usize, experts: usize) -> Vec<i32> {
     let mut all = Vec::new();

@@ -30,6 +30,8 @@ fn choose_experts<T: Float, const ROWS: usize, const E: usize, const K: usize>(
     let (expert, slot) = (arange(0, E), arange(0, K));
     let mask = (row < tokens) & (expert < count);
     let x = load(logits + (row as i64 * stride + expert as i64), mask = mask, other = T::NEG_INFINITY) as f32;
+    // f8e4m3 has no infinity.
+    let x = if T == f8e4m3 { select(mask, x, f32::NEG_INFINITY) } else { x };
     // Rows that are not there have no infinity minus infinity.
     let x = select(row < tokens, x, 0.0);
     let likely = softmax(x, axis = 1);
