@@ -138,6 +138,7 @@ impl<'a, T: DType> Work<'a, T> {
         counts: TensorViewMut<'a, i32, 1>,
     ) -> Result<Option<Self>> {
         let x = x.reshape([x.len()])?;
+        check::packed("x", &x)?;
         check::size("x", x.len())?;
         let most = check::size("bins", counts.len())?;
         check::packed("counts", &counts.as_view())?;
@@ -157,7 +158,7 @@ impl<'a, T: DType> Work<'a, T> {
 ///
 /// # Errors
 ///
-/// Those of [`bincount`], and if `low` is not below `high`.
+/// Those of [`bincount`], and if `low` is not below `high`, also once both are rounded to what bins are computed in.
 pub fn histogram<'a, T: Real, const R: usize>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, R>>,
@@ -183,9 +184,7 @@ pub fn histogram_into<'a, 'b, T: Real, const R: usize>(
     high: f64,
     counts: impl Into<TensorViewMut<'b, i32, 1>>,
 ) -> Result<()> {
-    if !(low < high && (high - low).is_finite()) {
-        return Err(check::invalid("low", format!("is {low} for `high` = {high}"), "give finite numbers in order"));
-    }
+    check_range::<T>(low, high)?;
     let Some(Work { x, mut counts, most }) = Work::of(cx, x.into(), counts.into())? else { return Ok(()) };
     let (private, tile, programs) = plan(x.len(), counts.len());
     CountFloatsConsts { PRIVATE: private, BINS: tile, BLOCK }
@@ -194,6 +193,19 @@ pub fn histogram_into<'a, 'b, T: Real, const R: usize>(
         .num_warps(8)
         .stream(cx.stream())
         .launch(cx.device())
+}
+
+/// Checks that bins of the range have a width, in the dtype that the kernel computes in.
+fn check_range<T: Real>(low: f64, high: f64) -> Result<()> {
+    let refused = |hint: &str| Err(check::invalid("low", format!("is {low} for `high` = {high}"), hint));
+    if !(low < high && (high - low).is_finite()) {
+        return refused("give finite numbers in order");
+    }
+    let (first, last) = (low as f32, high as f32);
+    if T::ELEMENT != f64::ELEMENT && !(first < last && (last - first).is_finite()) {
+        return refused("bins are computed in f32: give numbers that differ in it, and whose difference it has");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -257,7 +257,7 @@ pub fn quantise_workspace<'a, T: Real>(x: impl Into<TensorView<'a, T, 2>>, scale
     if scales != Scales::Tensor {
         return Ok(QuantiseRoom::default());
     }
-    Ok(QuantiseRoom { peak: 1, partials: reduction_workspace(x.reshape([x.len()])?, 0)? })
+    Ok(QuantiseRoom { peak: 1, partials: reduction_workspace(flat(x)?, 0)? })
 }
 
 fn run<Q: Quantised, T: Real>(
@@ -312,6 +312,13 @@ fn run<Q: Quantised, T: Real>(
         .launch(cx.device())
 }
 
+/// All elements of a tensor of one scale, which kernels read one after the other.
+fn flat<T: DType>(x: TensorView<'_, T, 2>) -> Result<TensorView<'_, T, 1>> {
+    let all = x.reshape([x.len()])?;
+    check::packed("x", &all)?;
+    Ok(all)
+}
+
 /// One scale for all.
 fn by_one<Q: Quantised, T: Real>(
     cx: &Context,
@@ -323,7 +330,7 @@ fn by_one<Q: Quantised, T: Real>(
     if !q.is_contiguous() {
         return Err(check::invalid("q", "has gaps", "give a tensor in row-major order without gaps"));
     }
-    let all = x.reshape([x.len()])?;
+    let all = flat(x)?;
     let (peak, partials) = workspace.map(|QuantiseWorkspace { peak, partials }| (peak, partials)).unzip();
     let mut peak = Memory::of(cx, "workspace.peak", peak, 1)?;
     largest_magnitude(cx, all, peak.view_mut(), ("workspace.partials", partials))?;

@@ -108,6 +108,12 @@ fn integers_are_counted() {
         }
         let x = Tensor::upload(cx.device(), &[u64::MAX, 1 << 32, 1, 1], [2, 2])?;
         assert_eq!(general::bincount(cx, &x, 2)?.to_vec()?, [0, 2]);
+        // One step leads from each to the next, but over elements that are not counted.
+        assert_eq!(
+            message(general::bincount(cx, x.view().select::<1>(1, 0)?, 2)),
+            "`x` has the shape [2] and strides [2]: it is not in row-major order without gaps; copy it with \
+             `general::contiguous` first"
+        );
         Ok(())
     });
 }
@@ -122,6 +128,28 @@ fn floats_are_counted_in_bins() {
             message(general::histogram(cx, &x, 4, 1.0, 1.0)),
             "`low` is 1 for `high` = 1; give finite numbers in order"
         );
+        let column = Tensor::upload(cx.device(), &[0.0f32; 6], [3, 2])?;
+        assert!(
+            message(general::histogram(cx, column.view().select::<1>(1, 0)?, 4, 0.0, 1.0)).contains("without gaps")
+        );
+        Ok(())
+    });
+}
+
+/// Ranges that f64 has and f32 does not.
+#[test]
+fn bins_have_a_width_in_the_dtype_that_they_are_computed_in() {
+    on_every_device(|cx| {
+        let (single, double) =
+            (Tensor::upload(cx.device(), &[1.0f32], [1])?, Tensor::upload(cx.device(), &[1.0f64], [1])?);
+        for (low, high) in [(1.0, 1.0 + 1e-12), (-1e300, 1e300), (-3e38, 3e38)] {
+            let refused = message(general::histogram(cx, &single, 4, low, high));
+            assert!(
+                refused
+                    .ends_with("bins are computed in f32: give numbers that differ in it, and whose difference it has")
+            );
+            assert_eq!(general::histogram(cx, &double, 4, low, high)?.to_vec()?.iter().sum::<i32>(), 1);
+        }
         Ok(())
     });
 }

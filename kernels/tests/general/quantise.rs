@@ -116,3 +116,19 @@ fn groups_without_a_scale() {
         Ok(())
     });
 }
+
+#[test]
+fn a_tensor_of_one_scale_has_no_gaps() {
+    on_every_device(|cx| {
+        let x = Tensor::upload(cx.device(), &[1.0f32, 9.0, 2.0, 9.0, 3.0, 9.0], [3, 2])?;
+        let column = x.view().narrow(1, 0..1)?;
+        assert_eq!(
+            message(general::quantise::<i8, f32>(cx, column, Scales::Tensor)),
+            "`x` has the shape [3] and strides [2]: it is not in row-major order without gaps; copy it with \
+             `general::contiguous` first"
+        );
+        assert!(general::quantise_workspace(column, Scales::Tensor).is_err());
+        assert_eq!(general::quantise::<i8, f32>(cx, column, Scales::Row)?.0.to_vec()?, [127; 3]);
+        Ok(())
+    });
+}
