@@ -1,6 +1,7 @@
 //! One number everywhere, written by a launch: filling memory is no work of a stream that is captured.
 
-use crate::Context;
+use super::copy::copy_into;
+use crate::{Context, TensorView, TensorViewMut};
 use tilewright::prelude::*;
 use tilewright::{Result, ViewMut};
 
@@ -32,6 +33,16 @@ pub(crate) fn write_zeros<T: Num>(cx: &Context, out: ViewMut<'_, T>) -> Result<(
     fill(cx, out, 0)
 }
 
+/// Zeros to the elements of a tensor alone: what lies between them stays. Where there is something, a zero is allocated.
+pub(crate) fn write_zeros_between<T: Num, const R: usize>(cx: &Context, out: TensorViewMut<'_, T, R>) -> Result<()> {
+    if out.is_contiguous() {
+        return write_zeros(cx, out.elements());
+    }
+    let mut zero = cx.device().empty(1)?;
+    write_zeros(cx, zero.as_view_mut())?;
+    copy_into(cx, TensorView::with_strides(&zero, out.shape(), [0; R])?, out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +56,16 @@ mod tests {
         check_instructions("fill f8e4m3", compiled, &["st.global.v"]);
         let compiled = FillElementsConsts { BLOCK }.request::<f64>().num_warps(4).compile(target);
         check_instructions("fill f64", compiled, &["st.global.v"]);
+    }
+
+    #[test]
+    fn what_lies_between_elements_stays() {
+        let cx = Context::new(&Device::cpu());
+        let mut x = cx.device().full(12, 7.0f32).unwrap();
+        for (shape, strides) in [([2, 2], [6, 1]), ([0, 2], [6, 1])] {
+            write_zeros_between(&cx, TensorViewMut::with_strides(&mut x, shape, strides).unwrap()).unwrap();
+        }
+        assert_eq!(x.to_vec().unwrap(), [0.0, 0.0, 7.0, 7.0, 7.0, 7.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0]);
     }
 
     #[test]

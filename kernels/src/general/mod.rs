@@ -34,7 +34,7 @@ pub use conv::{
 pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
 pub use elementwise::parts;
-pub(crate) use fill::{fill, write_zeros};
+pub(crate) use fill::{fill, write_zeros, write_zeros_between};
 pub use gather::{
     gather, gather_into, index_add_into, index_select, index_select_into, scatter_add_into, scatter_into,
 };

@@ -1,8 +1,8 @@
 use super::reference::{Case, Inputs, PLAIN, Upstream, expected, expected_gradients};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::attention::{self, Attention, BackwardConfig, Saved, SavedPacked};
-use tilewright_kernels::{Context, Table, Tensor, TensorView};
+use tilewright_kernels::attention::{self, Attention, BackwardConfig, Rotation, Saved, SavedPacked};
+use tilewright_kernels::{Context, Table, Tensor, TensorView, rows};
 
 /// What a backward pass is given, and the same as f64.
 pub(super) struct Given<T: Real> {
@@ -309,7 +309,6 @@ fn backward_refuses_what_does_not_fit() {
     });
 }
 
-/// Without queries gradients of keys are 0, and without keys those of queries.
 /// Gradients have programs for each head, of which a grid has no more than 65,535.
 #[test]
 fn gradients_of_more_heads_or_batches_than_a_grid_has_places_are_refused() {
@@ -330,6 +329,7 @@ fn gradients_of_more_heads_or_batches_than_a_grid_has_places_are_refused() {
     });
 }
 
+/// Without queries gradients of keys are 0, and without keys those of queries.
 #[test]
 fn gradients_of_empty_problems() {
     on_every_device(|cx| {
@@ -358,6 +358,45 @@ fn gradients_of_empty_problems() {
                 assert!(gradient.to_vec()?.iter().all(|x| *x == 0.0), "{queries} queries, {keys} keys");
             }
         }
+        Ok(())
+    });
+}
+
+/// No heads of queries see keys: gradients of these are 0, and what lies between their elements stays.
+#[test]
+fn gradients_of_keys_without_heads_of_queries() {
+    on_every_device(|cx| {
+        let q = Tensor::<f32, 4>::zeros(cx.device(), [2, 0, 5, 16])?;
+        let k = Tensor::upload(cx.device(), &[1.0f32; 2 * 3 * 5 * 16], [2, 3, 5, 16])?;
+        let lse = Tensor::zeros(cx.device(), [2, 0, 5])?;
+        let saved = Saved {
+            q: q.view(),
+            k: k.view(),
+            v: k.view(),
+            bias: None,
+            out: q.view(),
+            lse: lse.view(),
+            dout: q.view(),
+            dlse: None,
+        };
+        let options = PLAIN.options();
+        let mut workspace = Tensor::zeros(cx.device(), attention::backward_workspace(cx, &saved, &options)?)?;
+        let mut dq = Tensor::zeros(cx.device(), q.shape())?;
+        let mut both = Tensor::upload(cx.device(), &vec![7.0; 2 * 3 * 5 * 40], [2, 3, 5, 40])?;
+        let mut dv = Tensor::upload(cx.device(), &vec![7.0; k.len()], k.shape())?;
+        let dk = both.view_mut().narrow(3, 8..24)?;
+        attention::backward_into(cx, saved, &options, &mut workspace, &mut dq, dk, dv.view_mut())?;
+        assert!(dv.to_vec()?.iter().all(|x| *x == 0.0));
+        for (at, x) in both.to_vec()?.into_iter().enumerate() {
+            assert_eq!(x, if (8..24).contains(&(at % 40)) { 0.0 } else { 7.0 }, "element {at}");
+        }
+
+        let (cos, sin) = rows::rotary_tables(cx, 5, 16, 10_000.0)?;
+        let rotation = Rotation { cos: cos.view(), sin: sin.view() };
+        let mut all = Tensor::upload(cx.device(), &vec![7.0; 2 * 6 * 5 * 16], [2, 5, 6, 16])?;
+        let into = all.view_mut().permute([0, 2, 1, 3])?;
+        attention::backward_rotated_qkv_into(cx, saved, rotation, &options, &mut workspace, into)?;
+        assert!(all.to_vec()?.iter().all(|x| *x == 0.0));
         Ok(())
     });
 }

@@ -249,6 +249,8 @@ fn launch<T: Float, C: Float>(
     if starts.is_some() {
         // For tokens that no sequence has. These tensors have no gaps. Sums of one kernel are written for all queries.
         results.clear(cx, !fused || is_empty)?;
+    } else if heads == 0 {
+        results.clear_keys_and_values(cx, &problem)?;
     }
     if is_empty {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use super::Saved;
 use crate::attention::shape::{Problem, contiguous_last};
-use crate::general::write_zeros;
+use crate::general::{write_zeros, write_zeros_between};
 use crate::{Context, TensorViewMut, check};
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
@@ -64,6 +64,20 @@ impl<T: Float> Results<'_, T> {
             write_zeros(cx, gradient.elements_mut())?;
         }
         Ok(())
+    }
+
+    /// Zeros for keys and values, which no queries see.
+    pub(super) fn clear_keys_and_values(&mut self, cx: &Context, problem: &Problem) -> Result<()> {
+        match self {
+            Results::Apart([_, dk, dv]) => {
+                write_zeros_between(cx, dk.reborrow())?;
+                write_zeros_between(cx, dv.reborrow())
+            }
+            Results::Beside(all) => {
+                let end = all.shape()[1];
+                write_zeros_between(cx, all.reborrow().narrow(1, problem.heads..end)?)
+            }
+        }
     }
 
     /// Gradients of queries.
