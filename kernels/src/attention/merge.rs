@@ -3,7 +3,6 @@
 use super::device::{LN_2, LOG2_E};
 use super::shape::contiguous_last;
 use crate::arguments::packed;
-use crate::general::write_zeros;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View};
@@ -78,7 +77,7 @@ pub fn merge<'a, P: Float, T: Float>(
     let (parts, logs) = (parts.into(), lse.into());
     let [_, batch, heads, queries, d] = parts.shape();
     let mut out = Tensor::empty(cx.device(), [batch, heads, queries, d])?;
-    let mut lse = Tensor::zeros(cx.device(), [batch, heads, queries])?;
+    let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
     merge_into(cx, parts, logs, &mut out, &mut lse)?;
     Ok((out, lse))
 }
@@ -117,7 +116,8 @@ fn launch<P: Float, T: Float>(
     out: TensorViewMut<'_, T, 4>,
     lse: TensorViewMut<'_, f32, 3>,
 ) -> Result<()> {
-    if out.is_empty() {
+    // Logarithms are written of heads without elements, too.
+    if lse.is_empty() {
         return Ok(());
     }
     let (to, lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
@@ -201,8 +201,8 @@ pub fn merge_states_into<'a, 'b, T: Float>(
     check::shape("out_lse", out_lse.shape(), rows)?;
     packed("out", out.is_contiguous())?;
     packed("out_lse", out_lse.is_contiguous())?;
-    if out.is_empty() {
-        return write_zeros(cx, out_lse.elements());
+    if out_lse.is_empty() {
+        return Ok(());
     }
     let strides = |view: &TensorView<'_, T, 4>| view.strides().map(|stride| stride as i64);
     let log_strides = |view: &TensorView<'_, f32, 3>| view.strides().map(|stride| stride as i64);

@@ -299,6 +299,27 @@ fn states_merge() {
     });
 }
 
+/// Without elements of heads their logarithms are merged all the same.
+#[test]
+fn states_of_heads_without_elements_merge() {
+    on_every_device(|cx| {
+        let (outs, lses) = (Tensor::<f32, 5>::zeros(cx.device(), [2, 1, 1, 3, 0])?, [0.5, -1.0, 2.0, 0.5, 1.0, -2.0]);
+        let lses = Tensor::upload(cx.device(), &lses, [2, 1, 1, 3])?;
+        let want = [0.5 + 2.0f64.ln(), (f64::exp(-1.0) + f64::exp(1.0)).ln(), (f64::exp(2.0) + f64::exp(-2.0)).ln()];
+        let mut out = Tensor::<f32, 4>::zeros(cx.device(), [1, 1, 3, 0])?;
+        let more = merging(&want, &[1.0]);
+        // What is there before does not count.
+        let mut lse = Tensor::upload(cx.device(), &[7.0; 3], [1, 1, 3])?;
+        attention::merge_into(cx, &outs, &lses, &mut out, &mut lse)?;
+        assert_close("merge", &lse.to_vec()?, &want, |_, _| more);
+        let part = |at| Ok::<_, Error>((outs.view().select::<4>(0, at)?, lses.view().select::<3>(0, at)?));
+        let mut lse = Tensor::upload(cx.device(), &[7.0; 3], [1, 1, 3])?;
+        attention::merge_states_into(cx, part(0)?, part(1)?, &mut out, &mut lse)?;
+        assert_close("merge_states", &lse.to_vec()?, &want, |_, _| more);
+        Ok(())
+    });
+}
+
 /// A sequence's tokens are its keys, and their latent parts its values.
 fn check_latent<T: Real>(cx: &Context, page: usize, heads: usize, queries: usize) -> Result<(), Error> {
     check_latent_of::<T>(cx, page, heads, queries, [50, 3, 64], |_| 1.0)
