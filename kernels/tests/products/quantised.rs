@@ -154,6 +154,23 @@ fn int8_weights_in_both_orders() {
 }
 
 #[test]
+fn int8_columns_without_elements_have_scales() {
+    on_every_device(|cx| {
+        let w = Tensor::<f16, 2>::zeros(cx.device(), [0, 3])?;
+        // What is there before does not count.
+        let (mut numbers, mut scales) =
+            (Tensor::zeros(cx.device(), [0, 3])?, Tensor::upload(cx.device(), &[7.0; 3], [3])?);
+        quantised::quantise_int8_into(cx, &w, &mut numbers, &mut scales)?;
+        assert_eq!(scales.to_vec()?, [f32::MIN_POSITIVE; 3]);
+        let made = quantise_int8(cx, &w)?;
+        assert_eq!(made.scales.to_vec()?, [f32::MIN_POSITIVE; 3]);
+        let x = Tensor::<bf16, 2>::zeros(cx.device(), [2, 0])?;
+        assert_eq!(quantised::matmul(cx, &x, &made.view()?)?.to_vec()?, [bf16::ZERO; 6]);
+        Ok(())
+    });
+}
+
+#[test]
 fn nf4_weights_are_the_nearest_of_16() {
     on_every_device(|cx| {
         for [m, n, k] in [[1, 1, 64], [20, 70, 192], [3, 33, 128]] {

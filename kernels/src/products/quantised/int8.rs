@@ -139,12 +139,12 @@ pub fn quantise_int8<'a, F: Float>(cx: &Context, w: impl Into<TensorView<'a, F, 
     let w = w.into();
     let [k, n] = w.shape();
     let mut made =
-        QuantisedInt8 { numbers: Tensor::empty(cx.device(), [k, n])?, scales: Tensor::zeros(cx.device(), [n])? };
+        QuantisedInt8 { numbers: Tensor::empty(cx.device(), [k, n])?, scales: Tensor::empty(cx.device(), [n])? };
     quantise_int8_into(cx, w, &mut made.numbers, &mut made.scales)?;
     Ok(made)
 }
 
-/// [`quantise_int8`], into tensors of the shapes of its results, without gaps. Of weights without rows nothing is written.
+/// [`quantise_int8`], into tensors of the shapes of its results, without gaps.
 ///
 /// # Errors
 ///
@@ -162,7 +162,8 @@ pub fn quantise_int8_into<'a, 'b, F: Float>(
     check::shape("scales", scales.shape(), [n])?;
     contiguous("numbers", &numbers.as_view())?;
     contiguous("scales", &scales.as_view())?;
-    if w.is_empty() {
+    // Columns without elements have a scale, too.
+    if n == 0 {
         return Ok(());
     }
     let bn = 64;
