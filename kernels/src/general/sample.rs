@@ -144,8 +144,8 @@ fn draw_all<T: Float, const BLOCK: usize>(
 ///
 /// # Errors
 ///
-/// [`tilewright::Error::InvalidTensor`] if rows have gaps, are empty or too long, or for a temperature below 0, a `top_p` not
-/// in `0..=1` or a `top_k` not in `1..=1024`; [`tilewright::Error::OutOfMemory`]; those of a launch.
+/// [`tilewright::Error::InvalidTensor`] if rows have gaps, are empty or too long, or for a temperature below 0 or
+/// not finite, a `top_p` not in `0..=1` or a `top_k` not in `1..=1024`; [`tilewright::Error::OutOfMemory`]; those of a launch.
 pub fn sample<'a, T: Real>(
     cx: &Context,
     logits: impl Into<TensorView<'a, T, 2>>,
@@ -258,8 +258,9 @@ impl Draw {
         let Sampling { temperature, top_k, top_p, .. } = sampling;
         let [rows, columns] = logits.shape();
         let wrong = |name: &str, value: String, range: &str| Err(check::invalid(name, format!("is {value}"), range));
-        if temperature.is_nan() || temperature < 0.0 {
-            return wrong("temperature", temperature.to_string(), "it is at least 0");
+        // Divided by infinity, minus infinity is NaN.
+        if !temperature.is_finite() || temperature < 0.0 {
+            return wrong("temperature", temperature.to_string(), "it is at least 0 and finite");
         }
         if !(0.0..=1.0).contains(&top_p) {
             return wrong("top_p", top_p.to_string(), "it is between 0 and 1");

@@ -167,6 +167,10 @@ fn elements_that_cannot_be_taken() {
         assert_eq!(refused, "`top_k` is Some(0); it is between 1 and 1024");
         let refused = message(general::sample(cx, &y, Sampling::default().top_p(1.5)));
         assert_eq!(refused, "`top_p` is 1.5; it is between 0 and 1");
+        for temperature in [f32::INFINITY, f32::NAN, -1.0] {
+            let refused = message(general::sample(cx, &y, Sampling::default().temperature(temperature)));
+            assert_eq!(refused, format!("`temperature` is {temperature}; it is at least 0 and finite"));
+        }
         Ok(())
     });
 }
@@ -232,7 +236,10 @@ fn the_likeliest_token_of_long_rows() {
         let mut x: Vec<f32> = Random::new(3).normals(2 * columns);
         (x[17_001], x[columns + 39_999]) = (60.0, 60.0);
         let x = Tensor::upload(cx.device(), &x, [2, columns])?;
-        for sampling in [Sampling::default(), Sampling::default().temperature(0.0), Sampling::default().top_p(0.9)] {
+        let default = Sampling::default();
+        // The inverse of 1e-40 would be infinite in f32.
+        let cold = [default.temperature(0.0), default.temperature(1e-40), default.temperature(1e-40).top_k(5)];
+        for sampling in [[default, default.top_p(0.9)].as_slice(), &cold].concat() {
             assert_eq!(general::sample(cx, &x, sampling)?.to_vec()?, [17_001, 39_999]);
         }
         Ok(())
