@@ -51,6 +51,15 @@ impl Pooling {
         for number in [size, stride, padding].as_flattened() {
             check::size("pooling", *number)?;
         }
+        // Kernels count the elements of a window, and go from the last row as far as a window reaches.
+        let reach = padded_h.max(padded_w).saturating_add(size[0].max(size[1]));
+        if size[0].saturating_mul(size[1]).max(reach) > check::LONGEST {
+            let hint = format!(
+                "a window has at most {0} elements, and an image with padding and a window at most {0} rows and columns",
+                check::LONGEST
+            );
+            return Err(check::invalid("pooling", format!("is {self:?}"), hint));
+        }
         let [p, q] = [(padded_h - size[0]) / stride[0] + 1, (padded_w - size[1]) / stride[1] + 1];
         for (name, h, w) in [("x", h, w), ("out", p, q)] {
             check::size(name, n.saturating_mul(h).saturating_mul(w))?;

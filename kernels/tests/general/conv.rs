@@ -107,3 +107,17 @@ fn convolutions_of_sequences() {
         Ok(())
     });
 }
+
+#[test]
+fn images_with_more_rows_than_kernels_count() {
+    let (most, [far, near]) = (i32::MAX as usize - 65_535, [1 << 30, 1 << 29]);
+    let how = |padding| Convolution::default().padding([padding, 0]).stride([most, 1]);
+    assert_eq!(how(near).result([1, 4, 4, 1], [1, 1, 1, 1]).unwrap(), [1, 1, 4, 1]);
+    assert_eq!(
+        message(how(far).result([1, 4, 4, 1], [1, 1, 1, 1])),
+        "`padding` is 1073741824 on each side of 4; an image has at most 2147418112 rows and columns with it"
+    );
+    let filters = [1, 60_000, 60_000, 1];
+    let refused = message(Convolution::default().padding([30_000, 30_000]).result([1, 4, 4, 1], filters));
+    assert!(refused.starts_with("`filters` has a dimension of 3600000000"), "{refused}");
+}

@@ -98,6 +98,16 @@ fn windows_that_do_not_fit() {
     });
 }
 
+/// Half of a window may lie outside on each side, so that windows are much larger than images.
+#[test]
+fn windows_with_more_elements_than_kernels_count() {
+    for (size, wanted) in [([40_000, 50_000], true), ([60_000, 60_000], false), ([1 << 30, 1], false)] {
+        let pooling = Pooling::new(size).padding([size[0] / 2, size[1] / 2]);
+        let result = pooling.result([1, 4, 4, 1]);
+        assert_eq!(result.is_ok(), wanted, "{size:?}: {result:?}");
+    }
+}
+
 #[test]
 fn matrices_are_transposed() {
     on_every_device(|cx| {

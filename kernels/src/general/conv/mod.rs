@@ -15,6 +15,7 @@ pub use line::{
 };
 
 use crate::check;
+use crate::workspace::product;
 use tilewright::Result;
 
 /// Stride, padding, dilation and groups of a convolution.
@@ -86,6 +87,14 @@ impl Convolution {
         for number in [self.stride, self.padding, self.dilation].as_flattened() {
             check::size("convolution", *number)?;
         }
+        // Kernels count rows and columns with their padding, and the elements of a filter.
+        for (padding, size) in self.padding.into_iter().zip([h, w]) {
+            if padding.saturating_mul(2).saturating_add(size) > check::LONGEST {
+                let hint = format!("an image has at most {} rows and columns with it", check::LONGEST);
+                return Err(check::invalid("padding", format!("is {padding} on each side of {size}"), hint));
+            }
+        }
+        check::size("filters", product(&[kh, kw, c / groups]))?;
         match (along(0, h, kh), along(1, w, kw)) {
             (Some(p), Some(q)) => Ok([n, p, q, o]),
             _ => Err(check::invalid(
