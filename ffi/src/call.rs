@@ -213,6 +213,21 @@ pub(crate) fn is_wanted(output: &Output, args: &[Arg<'_>]) -> bool {
     output.with.is_none_or(|with| !matches!(args[with], Arg::None))
 }
 
+/// Checks that the caller gave no tensor for an output that is not to be made.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if there is one, which nobody would write.
+pub(crate) fn check_absent(op: &Op, name: &str, output: &Output, given: &Arg<'_>) -> Result<()> {
+    match (given, output.with) {
+        (Arg::Tensor(_), Some(with)) => {
+            let with = &op.params[with].name;
+            Err(Error::argument(name, format_args!("is given, but `{with}` is not"), "both, or neither"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks an output that the caller gave.
 ///
 /// # Errors
@@ -342,12 +357,12 @@ pub fn describe(name: &str, version: &str, ops: &[&Op]) -> *const std::ffi::c_ch
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] for one that is missing or does not fit, or shares memory.
-pub(crate) fn check_outputs(op: &Op, args: &mut [Arg<'_>]) -> Result<()> {
+/// [`Error::Argument`] for one that is missing, does not fit or is not made, or shares memory.
+pub(crate) fn check_outputs(op: &Op, args: &[Arg<'_>]) -> Result<()> {
     for (at, param) in op.params.iter().enumerate() {
         let Kind::Output(output) = &param.kind else { continue };
         if !is_wanted(output, args) {
-            args[at] = Arg::None;
+            check_absent(op, &param.name, output, &args[at])?;
             continue;
         }
         let Arg::Tensor(given) = &args[at] else { return Err(Error::argument(&param.name, "is missing", "a tensor")) };

@@ -144,10 +144,10 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
     for (at, param) in op.params.iter().enumerate() {
         let Kind::Output(output) = &param.kind else { continue };
         if !call::is_wanted(output, &args) {
+            call::check_absent(op, &param.name, output, &args[at])?;
             if outputs == Outputs::Made {
                 made.push(allocate(api, place, &Wanted { dtype: ElementType::F32, sizes: Sizes::from_slice(&[0]) })?);
             }
-            args[at] = Arg::None;
             continue;
         }
         let wanted = wanted(op, &param.name, output, &args)?;

@@ -60,7 +60,7 @@ fn run(op: &'static Op, function: CallFn, given: &[Any]) -> Result<()> {
             None => default(&param.name, &param.kind)?,
         });
     }
-    call::check_outputs(op, &mut args)?;
+    call::check_outputs(op, &args)?;
     let place = call::place(op, &args)?;
     let stream = match place {
         Place::Cpu => 0,

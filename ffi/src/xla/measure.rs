@@ -76,8 +76,8 @@ impl Request {
         };
         let (operands, results) = (self.operands.iter(), self.results.iter());
         let mut tensors = Tensors { place, operands, results, attributes: &self.attributes, next: NOWHERE };
-        let mut args = read(op, &mut tensors)?;
-        call::check_outputs(op, &mut args)?;
+        let args = read(op, &mut tensors)?;
+        call::check_outputs(op, &args)?;
         let counted = Counted::default();
         let scratch = Scratch::new(&device, &counted);
         let mut done = Ok(());

@@ -95,8 +95,8 @@ unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()
     };
     // SAFETY: the buffers are those of the call.
     let mut given = unsafe { Frame::new(frame, place) };
-    let mut args = arguments::read(op, &mut given)?;
-    call::check_outputs(op, &mut args)?;
+    let args = arguments::read(op, &mut given)?;
+    call::check_outputs(op, &args)?;
     // SAFETY: the stream is the one that XLA runs this call on.
     let device = unsafe { device::of(place, stream.unwrap_or(0), Lives::Long) }?;
     let room = match given.results.next().filter(|_| op.scratch) {
