@@ -163,7 +163,9 @@ pub use tilewright::{DType, ElementType};
 ///
 /// What the operator does where `jax.vmap` maps it: `sequential` (the default) calls it once per element; with
 /// `broadcast_all` it is called once, and all its tensors have one more leading dimension; with `expand_dims` that is of
-/// size 1 in those which are not mapped. Shapes in `out(..)` must then be right for more leading dimensions, too.
+/// size 1 in those which are not mapped. Shapes in `out(..)` must then be right for more leading dimensions, too, and so must the
+/// operator: a tensor without dimensions, of which one is mapped, becomes one with a last dimension. Where that means something, let
+/// `out(..)` name it, as `y: x.dtype[..x.shape[..-1], x.shape[-1]]` does, which refuses a tensor that lacks it.
 pub use tilewright_ffi_macros::op;
 
 /// Exports operators from a `cdylib`, once in a library: `export!(my_ops: silu, silu_backward);`.

@@ -4,7 +4,7 @@ use super::python::{self, Gradient, Shapes, Source};
 use crate::op::{AttributeType, Kind, Library, Op, Param};
 use std::fmt::Write;
 
-const SHAPES: Shapes = Shapes { min: "_min", max: "_max" };
+const SHAPES: Shapes = Shapes { min: "_min", max: "_max", size: Some("_size") };
 
 /// The functions of a library.
 pub fn functions(library: &Library) -> String {

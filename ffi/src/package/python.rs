@@ -112,6 +112,8 @@ pub struct Shapes {
     /// The smaller and the larger of two sizes.
     pub min: &'static str,
     pub max: &'static str,
+    /// The function that gives a size of a tensor, or says that it has too few dimensions; without one Python says it.
+    pub size: Option<&'static str>,
 }
 
 impl Shapes {
@@ -138,7 +140,13 @@ impl Shapes {
             Expr::Int(value) if *value < 0 => format!("({value})"),
             Expr::Int(value) => value.to_string(),
             Expr::Attribute(at) => op.params[*at].name.to_string(),
-            Expr::Size { tensor, axis } => format!("{}.shape[{axis}]", op.params[*tensor].name),
+            Expr::Size { tensor, axis } => {
+                let name = &op.params[*tensor].name;
+                match self.size {
+                    Some(size) => format!("{size}(\"{}\", \"{name}\", {name}, {axis})", op.name),
+                    None => format!("{name}.shape[{axis}]"),
+                }
+            }
             Expr::Apply(function, of) => {
                 let (a, b) = (self.size(op, &of[0]), self.size(op, &of[1]));
                 match function {

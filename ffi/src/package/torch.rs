@@ -5,7 +5,7 @@ use crate::op::{Kind, Library, Op, Param};
 use std::fmt::Write;
 
 /// Sizes may be symbols while PyTorch traces.
-const SHAPES: Shapes = Shapes { min: "torch.sym_min", max: "torch.sym_max" };
+const SHAPES: Shapes = Shapes { min: "torch.sym_min", max: "torch.sym_max", size: None };
 
 /// The functions of a library.
 pub fn functions(library: &Library) -> String {

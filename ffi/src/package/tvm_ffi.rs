@@ -4,7 +4,7 @@ use super::python::{self, Shapes};
 use crate::op::{Library, Op};
 use std::fmt::Write;
 
-const SHAPES: Shapes = Shapes { min: "_min", max: "_max" };
+const SHAPES: Shapes = Shapes { min: "_min", max: "_max", size: Some("_size") };
 
 /// The functions of a library.
 pub fn functions(library: &Library) -> String {

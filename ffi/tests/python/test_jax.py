@@ -153,6 +153,7 @@ def test_errors_say_operator_argument_and_what_is_accepted():
     check("silu: `x` has XLA's dtype 15", lambda: ops.silu(x.astype(jnp.complex64)))
     check("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: ops.scaled(x[0]))
     check("reversed: `how` is \"thrice\"; accepted: \"once\", \"twice\"", lambda: ops.reversed(x, "thrice"))
+    check("pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1", lambda: ops.pairs(x[0]))
     check("fails: 24 elements are too many", lambda: ops.fails(x))
     check("panics: panicked: 24 elements are unlucky", lambda: ops.panics(x))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _library
 
-_min, _max = min, max
+_min, _max, _size = min, max, _library.size
 
 
 def _register(*names):

@@ -17,6 +17,14 @@ def _check(text):
         raise RuntimeError(text.decode())
 
 
+def size(operator, name, tensor, axis):
+    """A size of which the shape of a result consists."""
+    rank = len(tensor.shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"{operator}: `{name}` has {rank} dimensions; accepted: a tensor with dimension {axis}")
+    return tensor.shape[axis]
+
+
 def handler(name):
     """The handler of an operator for XLA."""
     return getattr(_library, "tilewright_xla_" + name)

@@ -9,7 +9,7 @@ import tvm_ffi
 from . import _library
 
 _module = tvm_ffi.load_module(_library.PATH)
-_min, _max = min, max
+_min, _max, _size = min, max, _library.size
 
 
 def _empty(like, shape, dtype):
