@@ -1,6 +1,6 @@
 //! Softmax attention.
 
-use crate::views::{context, last, last_mut};
+use crate::views::{context, last, last_mut, same_outer, same_outer_of};
 use tilewright::prelude::*;
 use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
@@ -76,6 +76,8 @@ pub fn flash_attention(
     soft_cap: Option<f64>,
 ) -> Result<()> {
     let options = options(causal, scale, window, soft_cap)?;
+    same_outer(&k, &q, 3)?;
+    same_outer(&v, &q, 3)?;
     dispatch!(q.dtype() => T in [f16, bf16, f32, f64] {
         let (cx, lse) = (context(&q), last_mut::<f32, 3>(lse)?);
         let (q, k, v, y) = (heads::<T>(&q)?, heads::<T>(&k)?, heads::<T>(&v)?, heads_mut::<T>(y)?);
@@ -84,7 +86,14 @@ pub fn flash_attention(
 }
 
 /// The gradients of [`flash_attention`]. That of `lse` is that of nothing if it is not given.
-#[op(out(d_q: like(q), d_k: like(k), d_v: like(v)), vmap = broadcast_all)]
+#[op(
+    out(
+        d_q: q.dtype[..q.shape[..-3], q.shape[-3], q.shape[-2], q.shape[-1]],
+        d_k: k.dtype[..k.shape[..-3], k.shape[-3], k.shape[-2], k.shape[-1]],
+        d_v: v.dtype[..v.shape[..-3], v.shape[-3], v.shape[-2], v.shape[-1]]
+    ),
+    vmap = broadcast_all
+)]
 #[allow(clippy::too_many_arguments)]
 pub fn flash_attention_backward(
     d_y: TensorRef<'_>,
@@ -104,6 +113,12 @@ pub fn flash_attention_backward(
     scratch: &Scratch<'_>,
 ) -> Result<()> {
     let options = options(causal, scale, window, soft_cap)?;
+    for tensor in [&k, &v, &y, &d_y] {
+        same_outer(tensor, &q, 3)?;
+    }
+    for logarithms in [Some(&lse), d_lse.as_ref()].into_iter().flatten() {
+        same_outer_of(logarithms, 2, &q, 3)?;
+    }
     dispatch!(q.dtype() => T in [f16, bf16, f32, f64] {
         let cx = context(&q);
         let saved = Saved {
@@ -151,6 +166,9 @@ pub fn rotary_attention_backward(
         let given = format!("has shape {shape:?}");
         return Err(Error::argument("qkv", given, "[.., tokens, 3, heads, dim]: queries, keys and values"));
     }
+    same_outer_of(&y, 3, &qkv, 4)?;
+    same_outer_of(&d_y, 3, &qkv, 4)?;
+    same_outer_of(&lse, 2, &qkv, 4)?;
     dispatch!(qkv.dtype() => T in [f16, bf16, f32, f64] {
         let (cx, all) = (context(&qkv), last::<T, 5>(&qkv)?);
         let saved = Saved {

@@ -1,6 +1,6 @@
 //! Gated activations.
 
-use crate::views::{context, rows, rows_mut, same_shape};
+use crate::views::{context, rows, rows_mut, same_outer, same_shape};
 use tilewright::prelude::*;
 use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
@@ -53,8 +53,9 @@ pub fn swiglu_halves(x: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
 }
 
 /// The gradient of [`swiglu_halves`].
-#[op(out(d_x: like(x)), vmap = broadcast_all)]
+#[op(out(d_x: x.dtype[..x.shape[..-1], x.shape[-1]]), vmap = broadcast_all)]
 pub fn swiglu_halves_backward(d_y: TensorRef<'_>, x: TensorRef<'_>, d_x: TensorMut<'_>) -> Result<()> {
+    same_outer(&d_y, &x, 1)?;
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         Ok(library::swiglu_backward_halves_into(&context(&x), rows::<T>(&x)?, rows::<T>(&d_y)?, rows_mut::<T>(d_x)?)?)
     })

@@ -1,7 +1,7 @@
 //! Products with what often follows them.
 
 use crate::elementwise::kernels;
-use crate::views::{context, rows, rows_mut, vector};
+use crate::views::{context, rows, rows_mut, same_outer, vector};
 use tilewright::prelude::*;
 use tilewright_ffi::Error;
 use tilewright_ffi::prelude::*;
@@ -67,8 +67,12 @@ pub fn linear_backward(
     d_bias: Option<TensorMut<'_>>,
     scratch: &Scratch<'_>,
 ) -> Result<()> {
-    let _ = bias;
-    let cx = context(&x);
+    let ([outputs, _], cx) = (weight.dims()?, context(&x));
+    if let Some(bias) = bias.filter(|bias| bias.shape() != [outputs]) {
+        let given = format!("has shape {:?}", bias.shape());
+        return Err(Error::argument("bias", given, format!("[{outputs}], a number per output")));
+    }
+    same_outer(&d_y, &x, 1)?;
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         let (x, d_y, weight) = (rows::<T>(&x)?, rows::<T>(&d_y)?, weight.view::<T, 2>()?);
         multiply(&cx, &Matmul::default(), d_y, weight, rows_mut::<T>(d_x)?, scratch)?;

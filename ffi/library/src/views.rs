@@ -119,6 +119,31 @@ fn last_shape<const R: usize>(name: &str, shape: &[usize]) -> Result<[usize; R]>
     Ok(result)
 }
 
+/// Checks that two tensors have the same dimensions before their last `inner` ones, where the library sees only how many elements
+/// they make.
+pub fn same_outer(x: &TensorRef<'_>, other: &TensorRef<'_>, inner: usize) -> Result<()> {
+    same_outer_of(x, inner, other, inner)
+}
+
+/// The dimensions before the last `inner` ones.
+fn outer<'a>(x: &TensorRef<'a>, inner: usize) -> Option<&'a [usize]> {
+    Some(&x.shape()[..x.rank().checked_sub(inner)?])
+}
+
+/// The same before the last `inner` dimensions of one and the last `other_inner` ones of the other.
+pub fn same_outer_of(x: &TensorRef<'_>, inner: usize, other: &TensorRef<'_>, other_inner: usize) -> Result<()> {
+    if outer(x, inner).is_some_and(|shape| outer(other, other_inner) == Some(shape)) {
+        return Ok(());
+    }
+    let given = format!("has shape {:?}", x.shape());
+    let accepted = format!(
+        "before its last {inner} the dimensions that `{}`, {:?}, has before its last {other_inner}",
+        other.name(),
+        other.shape()
+    );
+    Err(Error::argument(x.name(), given, accepted))
+}
+
 /// Checks that two tensors have one shape, where the library sees only rows of them.
 pub fn same_shape(x: &TensorRef<'_>, other: &TensorRef<'_>) -> Result<()> {
     if x.shape() == other.shape() {

@@ -83,6 +83,20 @@ def test_vmap_maps_operators_and_their_gradients():
     close(gradient(ours)(*qkv), gradient(attention)(*qkv), 256)
 
 
+def test_rows_have_a_last_dimension_also_where_calls_are_mapped():
+    x, lse = jnp.zeros(5), jnp.zeros((5, 2))
+    for op in (ops.softmax, ops.log_softmax):
+        text = "log_softmax" if op is ops.log_softmax else "softmax"
+        harness.check_error(ValueError, f"{text}: `x` has 0 dimensions; accepted: a tensor with dimension -1", lambda: jax.vmap(op)(x))
+    for op in (ops.softmax_backward, ops.log_softmax_backward):
+        harness.check_error(ValueError, "`y` has 0 dimensions", lambda: jax.vmap(op)(x, x))
+    harness.check_error(ValueError, "`x` has 0 dimensions", lambda: jax.vmap(ops.swiglu_halves_backward)(x, x))
+    q = jnp.zeros((5, 2, 16))
+    text = "`q` has 2 dimensions; accepted: a tensor with dimension -3"
+    backward = lambda q, lse: ops.flash_attention_backward(q, q, q, q, q, lse, None, False, None, None, None)
+    harness.check_error(ValueError, text, lambda: jax.vmap(backward)(q, lse))
+
+
 def test_scratch_memory_is_what_operators_take():
     sizes = lambda function, *given: harness.scratch_sizes(jax.jit(function).lower(*given).as_text())
     gradient = lambda function: jax.grad(lambda *given: function(*given).astype(jnp.float32).sum())

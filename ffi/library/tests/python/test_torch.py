@@ -73,6 +73,28 @@ def test_logarithms_of_sums_have_gradients():
                 assert not wrong, (dtype, wrong)
 
 
+def test_shapes_that_do_not_fit_are_refused():
+    check = lambda text, call: harness.check_error(RuntimeError, text, call)
+    check("softmax: `x` has 0 dimensions; accepted: a tensor with dimension -1", lambda: ops.softmax(randn()))
+    # Of as many rows in all, but others.
+    q, other = randn(2, 3, 5, 2, 16), randn(3, 2, 5, 2, 16)
+    text = "has shape [3, 2, 5, 2, 16]; accepted: before its last 3 the dimensions that `q`, [2, 3, 5, 2, 16], has before its last 3"
+    check(f"flash_attention: `k` {text}", lambda: ops.flash_attention(q, other, other))
+    check(f"flash_attention: `v` {text}", lambda: ops.flash_attention(q, q, other))
+    y, lse = ops.flash_attention(q, q, q)
+    options = (None, False, None, None, None)
+    check(f"`d_y` {text}", lambda: ops.flash_attention_backward(other, q, q, q, y, lse, *options))
+    text = "`lse` has shape [3, 2, 2, 5]; accepted: before its last 2"
+    check(text, lambda: ops.flash_attention_backward(y, q, q, q, y, randn(3, 2, 2, 5), *options))
+    qkv, (cos, sin) = torch.stack((q, q, q), -3), cases.tables(randn, 5, 8)
+    check(text, lambda: ops.rotary_attention_backward(y, qkv, y, randn(3, 2, 2, 5), cos, sin))
+    check("swiglu_halves_backward: `d_y` has shape [3, 2, 4]", lambda: ops.swiglu_halves_backward(randn(3, 2, 4), randn(2, 3, 8)))
+    x, weight = randn(2, 3, 4), randn(5, 4)
+    check("linear_backward: `d_y` has shape [6, 5]", lambda: ops.linear_backward(randn(6, 5), x, weight, None))
+    text = "linear_backward: `bias` has shape [1]; accepted: [5], a number per output"
+    check(text, lambda: ops.linear_backward(randn(2, 3, 5), x, weight, randn(1)))
+
+
 def test_opcheck_finds_nothing():
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     for case in CASES:
