@@ -1,6 +1,6 @@
-//! Operators that fail in all ways that one can, and one that does nothing, for measuring calls.
+//! Operators that fail in all ways that one can, one that does nothing, for measuring calls, and others that tests alone need.
 
-use crate::kernels;
+use crate::{copied, kernels, row_sum, silu, silu_backward};
 use tilewright_ffi::prelude::*;
 
 /// Leaves `y` as it is: what remains is the price of the call.
@@ -18,6 +18,20 @@ pub fn shifted(x: TensorRef<'_>, y: TensorMut<'_>, by: Option<f64>, #[default(fa
         *y = x + by as f32;
     }
     Ok(())
+}
+
+/// `x * sigmoid(x)`, with the sums of the rows of `x` and a copy of `w`, if there is one: constants to gradients.
+#[op(out(y: like(x), sum: f32[..x.shape[..-1]], copy: like(w)), backward = silu_backward)]
+pub fn silu_with_constants(
+    x: TensorRef<'_>,
+    w: Option<TensorRef<'_>>,
+    y: TensorMut<'_>,
+    sum: TensorMut<'_>,
+    copy: Option<TensorMut<'_>>,
+) -> Result<()> {
+    silu(x, y)?;
+    row_sum(x, sum)?;
+    w.zip(copy).map_or(Ok(()), |(w, copy)| copied(w, copy))
 }
 
 /// Returns an error.

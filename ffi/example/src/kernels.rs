@@ -59,10 +59,10 @@ pub fn column_products<T: Float, const BLOCK: usize>(
     b: Ptr<T>,
     out: PtrMut<T>,
     factor: f64,
-    rows: i32,
-    columns: i32,
+    rows: i64,
+    columns: i64,
 ) {
-    let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+    let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
     let mask = offsets < columns;
     let mut sum = zeros::<T>([BLOCK]);
     for row in 0..rows {
@@ -86,9 +86,9 @@ pub fn row_sum<T: Float, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<f32>, column
 
 /// The first `wanted` pairs of columns of each row.
 #[kernel]
-pub fn pairs<T: Num, const BLOCK: usize>(x: Ptr<T>, even: PtrMut<T>, odd: PtrMut<T>, columns: i32, wanted: i32) {
-    let row = program_id(1);
-    let at = program_id(0) * BLOCK + arange(0, BLOCK);
+pub fn pairs<T: Num, const BLOCK: usize>(x: Ptr<T>, even: PtrMut<T>, odd: PtrMut<T>, columns: i64, wanted: i64) {
+    let row = program_id(1) as i64;
+    let at = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
     let mask = at < wanted;
     store(even + row * wanted + at, load(x + row * columns + 2 * at, mask = mask), mask = mask);
     store(odd + row * wanted + at, load(x + row * columns + 2 * at + 1, mask = mask), mask = mask);

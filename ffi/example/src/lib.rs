@@ -14,7 +14,7 @@
 mod checks;
 mod kernels;
 
-pub use checks::{fails, launches_out_of_bounds, nothing, panics, shifted};
+pub use checks::{fails, launches_out_of_bounds, nothing, panics, shifted, silu_with_constants};
 
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
@@ -54,6 +54,7 @@ pub fn scaled(
     #[default(1.0)] factor: f64,
 ) -> Result<()> {
     let [_, columns] = x.dims()?;
+    check_weight(weight, columns)?;
     let n = x.len();
     dispatch!(x.dtype() => T in [f32, f64] {
         let weight = MaybeView::from(weight.map(|weight| weight.flat::<T>()).transpose()?);
@@ -62,6 +63,13 @@ pub fn scaled(
             .launch(x.device())?;
         Ok(())
     })
+}
+
+/// Checks that there is a weight for each column, if there is any.
+fn check_weight(weight: Option<TensorRef<'_>>, columns: usize) -> Result<()> {
+    let Some(weight) = weight.filter(|weight| weight.shape() != [columns]) else { return Ok(()) };
+    let given = format!("has shape {:?}", weight.shape());
+    Err(tilewright_ffi::Error::argument("weight", given, format!("[{columns}], a number per column")))
 }
 
 /// The gradients of [`scaled`].
@@ -75,6 +83,7 @@ pub fn scaled_backward(
     factor: f64,
 ) -> Result<()> {
     let [rows, columns] = x.dims()?;
+    check_weight(weight, columns)?;
     let (n, device) = (x.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f64] {
         let weight = MaybeView::from(weight.map(|weight| weight.flat::<T>()).transpose()?);
@@ -83,7 +92,7 @@ pub fn scaled_backward(
             .launch(x.device())?;
         if let Some(d_weight) = d_weight {
             let (d_y, x, d_weight) = (d_y.flat::<T>()?, x.flat::<T>()?, d_weight.flat_mut::<T>()?);
-            kernels::column_products::<T, 64>(d_y, x, d_weight, factor, rows as i32, columns as i32)
+            kernels::column_products::<T, 64>(d_y, x, d_weight, factor, rows as i64, columns as i64)
                 .grid(columns.div_ceil(64))
                 .launch(device)?;
         }
@@ -150,7 +159,7 @@ pub fn pairs(x: TensorRef<'_>, even: TensorMut<'_>, odd: TensorMut<'_>, #[defaul
     debug_assert_eq!(wanted as i64, count.min(columns as i64 / 2));
     dispatch!(x.dtype() => T in [f32, i32, i64] {
         let (device, x) = (x.device(), x.flat::<T>()?);
-        kernels::pairs::<T, 64>(x, even.flat_mut::<T>()?, odd.flat_mut::<T>()?, columns as i32, wanted as i32)
+        kernels::pairs::<T, 64>(x, even.flat_mut::<T>()?, odd.flat_mut::<T>()?, columns as i64, wanted as i64)
             .grid((wanted.div_ceil(64), rows))
             .launch(device)?;
         Ok(())
@@ -217,6 +226,7 @@ export!(
     copied,
     nothing,
     shifted,
+    silu_with_constants,
     fails,
     panics,
     launches_out_of_bounds,

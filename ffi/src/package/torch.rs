@@ -116,11 +116,7 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
             let _ = writeln!(text, "            _ctx.kind_of_{output} = _kind({output})");
         }
     }
-    for (param, output) in op.outputs().filter(|(param, _)| !gradient.takes(&param.name)) {
-        let condition = python::condition(op, output);
-        let when = condition.map(|condition| format!("if {condition}:\n            ")).unwrap_or_default();
-        let _ = writeln!(text, "        {when}_ctx.mark_non_differentiable({})", param.name);
-    }
+    text += &constants(op, gradient);
     let _ = writeln!(text, "        return {}\n\n    @staticmethod", outputs.join(", "));
     let incoming: Vec<String> = outputs.iter().map(|output| format!("d_{output}")).collect();
     let _ = writeln!(text, "    def backward(_ctx, {}):", incoming.join(", "));
@@ -154,6 +150,27 @@ fn autograd(op: &Op, gradient: &Gradient<'_>) -> String {
         op.inputs().map(|param| gradient.of_input(&param.name).unwrap_or("None").to_string()).collect();
     let _ = writeln!(text, "        return {}", python::returned(&results));
     text
+}
+
+/// Tells autograd which outputs have no gradient. A second call would take the place of the first.
+fn constants(op: &Op, gradient: &Gradient<'_>) -> String {
+    let all = || op.outputs().filter(|(param, _)| !gradient.takes(&param.name));
+    let always: Vec<String> =
+        all().filter(|(_, output)| output.with.is_none()).map(|(param, _)| param.name.to_string()).collect();
+    let mut added = String::new();
+    for (param, output) in all() {
+        if let Some(condition) = python::condition(op, output) {
+            let _ = writeln!(added, "        if {condition}:\n            _constants += ({},)", param.name);
+        }
+    }
+    if !added.is_empty() {
+        let first = python::tuple(&always);
+        return format!("        _constants = {first}\n{added}        _ctx.mark_non_differentiable(*_constants)\n");
+    }
+    match always.is_empty() {
+        true => String::new(),
+        false => format!("        _ctx.mark_non_differentiable({})\n", always.join(", ")),
+    }
 }
 
 /// Whether a gradient is asked for, of one of these.

@@ -119,6 +119,11 @@ def test_given_outputs_are_checked():
     check_pairs = lambda: ops.pairs(randn(4, 8), out=(both[:16].view(4, 4), both[8:24].view(4, 4)))
     harness.check_error(RuntimeError, "`even` is written, and shares memory with `odd`", check_pairs)
     harness.check_error(RuntimeError, "`x` is written, and shares memory with `y`", lambda: ops.add_assign(x, x))
+    # Nobody would write it.
+    d_weight = torch.empty(8, device=DEVICE)
+    text = "scaled_backward: `d_weight` is given, but `weight` is not; accepted: both, or neither"
+    given = lambda: ops.scaled_backward(x, x, None, 2.0, out=(torch.empty_like(x), d_weight))
+    harness.check_error(RuntimeError, text, given)
 
 
 def test_errors_say_operator_argument_and_what_is_accepted():
@@ -130,6 +135,9 @@ def test_errors_say_operator_argument_and_what_is_accepted():
     check("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: ops.scaled(x[0]))
     check("scaled: `weight` has dtype f64; accepted: f32", lambda: ops.scaled(x, randn(6, dtype=torch.float64)))
     check("reversed: `how` is \"thrice\"; accepted: \"once\", \"twice\"", lambda: ops.reversed(x, "thrice"))
+    text = "`weight` has shape [1]; accepted: [6], a number per column"
+    check("scaled: " + text, lambda: ops.scaled(x, randn(1)))
+    check("scaled_backward: " + text, lambda: ops.scaled_backward(x, x, randn(1), 1.0))
     text = "pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1, which the shape of `even` needs"
     check(text, lambda: ops.pairs(x[0]))
     check("pairs: `even` would have a dimension of size -1; accepted: 0 or more", lambda: ops.pairs(x, -1))
@@ -218,6 +226,18 @@ def test_outputs_that_are_not_there_have_no_gradient():
     close(torch.autograd.grad(compiled(x, w)[1].sum(), w)[0], torch.full_like(w, 3.0))
 
 
+def test_outputs_of_which_no_gradient_is_taken_are_constants():
+    x, w = randn(3, 4, requires_grad=True), randn(5)
+    compiled = torch.compile(ops.silu_with_constants, backend="aot_eager", fullgraph=True)
+    for function in (ops.silu_with_constants, compiled):
+        for given in (w, None):
+            y, sums, copy = function(x, given)
+            assert y.requires_grad and not sums.requires_grad
+            close(sums, x.sum(-1), ulps=64)
+            assert copy is None if given is None else torch.equal(copy, w) and not copy.requires_grad
+            close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(F.silu(x).sum(), x)[0], ulps=16)
+
+
 def test_opcheck_finds_nothing():
     x, weight = randn(6, 8), randn(8)
     all_tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
@@ -232,6 +252,8 @@ def test_opcheck_finds_nothing():
         (raw.both_scaled.default, (x, None), {}),
         (raw.both_scaled_backward.default, (x, None, None, 2.0), {}),
         (raw.row_sum.default, (x,), {}),
+        (raw.silu_with_constants.default, (x, weight), {}),
+        (raw.silu_with_constants.default, (x, None), {}),
         (raw.pairs.default, (x, 3), {}),
         (raw.add_assign.default, (x, torch.ones_like(x)), {"alpha": 0.5}),
         (raw.reversed.default, (x, "twice"), {}),

@@ -59,6 +59,11 @@ def test_optional_tensors_and_attributes_have_defaults():
     d_x, d_weight = ops.scaled_backward(x, x, None, 2.0)
     close(d_x, 2 * x)
     assert d_weight is None
+    text = "pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1"
+    harness.check_error(ValueError, text, lambda: ops.pairs(x[0]))
+    text = "`d_weight` is given, but `weight` is not; accepted: both, or neither"
+    given = (np.empty_like(x), np.empty_like(weight))
+    harness.check_error(ValueError, text, lambda: ops.scaled_backward(x, x, None, 2.0, out=given))
     assert (ops.reversed(x, "twice") == x).all()
     close(ops.shifted(x, by=0.5), x + np.float32(0.5))
     close(ops.shifted(x, negative=True), x - 1)
