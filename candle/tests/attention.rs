@@ -287,6 +287,22 @@ fn one_launch_turns_and_appends_as_several_do() {
 }
 
 #[test]
+fn keys_and_values_are_appended_without_heads_of_queries() {
+    on_every_device(|device| {
+        let (kv_heads, d, room) = (2, 8, 4);
+        let cache = Tensor::zeros((2, 1, kv_heads, room, d), DType::F32, device)?;
+        let (cos, sin) = rotary_tables(room, d, 100.0, device)?;
+        let qkv = Tensor::ones((1, 1, 2 * kv_heads * d), DType::F32, device)?;
+        let q = attention::rotary_append(&cache, &qkv, &cos, &sin, &Tensor::new(&[[0u32]], device)?, 0, Pairs::Halves)?;
+        assert_eq!(q.dims(), [1, 0, 1, d]);
+        // At position 0 nothing turns.
+        assert_eq!(reals(&cache.narrow(3, 0, 1)?), vec![1.0; 2 * kv_heads * d]);
+        assert_eq!(reals(&cache.narrow(3, 1, 3)?), vec![0.0; 2 * kv_heads * d * 3]);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_position_outside_of_the_cache_is_an_error_of_the_launch() {
     on_every_device(|device| {
         let cache = Tensor::zeros((1, 1, 4, 8), DType::F32, device)?;

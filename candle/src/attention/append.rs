@@ -173,7 +173,7 @@ candle_op! {
             AppendTokenConsts { HEADS: heads.next_power_of_two(), D: d.next_power_of_two() }
                 .call(
                     new.elements(), positions.elements(), cache.elements(),
-                    heads as i32, d as i32, room as i32, from[0], from[1], from[2], to[0], to[1], to[2],
+                    int("new", heads)?, int("new", d)?, int("cache", room)?, from[0], from[1], from[2], to[0], to[1], to[2],
                     positions.strides()[0] as i64, positions.strides()[1] as i64,
                 )
                 .grid((tokens, batch))
@@ -255,6 +255,10 @@ fn append_to<T: Element + Float, K: Element + Float>(
     if new.is_empty() {
         return Ok(());
     }
+    // A head's scale is where its number times the stride says, in 32 bits.
+    let several = scale.filter(|scale| scale.len() > 1);
+    int("scale", several.map_or(0, |scale| scale.strides()[0].saturating_mul(heads)))?;
+    let scale_stride = several.map_or(0, |scale| scale.strides()[0] as i32);
     AppendToPageConsts { HEADS: heads.next_power_of_two(), D: d.next_power_of_two() }
         .call(
             new.elements(),
@@ -262,11 +266,11 @@ fn append_to<T: Element + Float, K: Element + Float>(
             table.elements(),
             MaybeView::from(scale.map(|scale| scale.elements())),
             pages.elements(),
-            heads as i32,
-            d as i32,
-            all as i32,
-            size as i32,
-            most as i32,
+            int("new", heads)?,
+            int("new", d)?,
+            int("pages", all)?,
+            int("pages", size)?,
+            int("table", most)?,
             from[0],
             from[1],
             from[2],
@@ -274,7 +278,7 @@ fn append_to<T: Element + Float, K: Element + Float>(
             to[1],
             to[2],
             table.strides()[0] as i64,
-            scale.map_or(0, |scale| if scale.len() == 1 { 0 } else { scale.strides()[0] as i32 }),
+            scale_stride,
             positions.strides()[0] as i64,
             positions.strides()[1] as i64,
         )
@@ -335,7 +339,11 @@ pub fn rotary_append(
 }
 
 fn queries(qkv: TensorRef<'_>, cos: TensorRef<'_>, heads: usize) -> Result<Spec> {
-    let ([batch, tokens, _], [_, half]) = (qkv.shape()?, cos.shape()?);
+    let ([batch, tokens, columns], [_, half]) = (qkv.shape()?, cos.shape()?);
+    if heads.saturating_mul(2 * half) > columns {
+        let hint = format!("its last dimension has at least the {heads} heads of {} elements of the queries", 2 * half);
+        return Err(qkv.invalid(format!("has the shape {:?}", qkv.dims()), hint));
+    }
     Ok(Spec::new(qkv.dtype(), (batch, tokens, heads, 2 * half)))
 }
 
@@ -356,9 +364,12 @@ fn rotate_into<T: Element + Float, C: Element + Float>(
         let name = if strides[4] == 1 { "qkv" } else { "cache" };
         return Err(crate::tensor::invalid(name, "has heads with gaps", "call `contiguous` first"));
     }
-    if q.is_empty() {
+    // Without heads of queries there are keys and values all the same.
+    if qkv.is_empty() {
         return Ok(());
     }
+    // Elements of a token are counted in 32 bits.
+    int("qkv", columns)?;
     let to = strides.map(|stride| stride as i64);
     RotateAndAppendConsts { HEADS, HALF: half.next_power_of_two(), INTERLEAVED: pairs == Pairs::Interleaved }
         .call(
@@ -368,11 +379,11 @@ fn rotate_into<T: Element + Float, C: Element + Float>(
             positions.elements(),
             cache.elements(),
             q,
-            heads as i32,
-            kv_heads as i32,
-            half as i32,
-            room as i32,
-            rows as i32,
+            int("qkv", heads)?,
+            int("cache", kv_heads)?,
+            int("cos", half)?,
+            int("cache", room)?,
+            int("cos", rows)?,
             qkv.strides()[0] as i64,
             qkv.strides()[1] as i64,
             half as i64,
@@ -385,6 +396,13 @@ fn rotate_into<T: Element + Float, C: Element + Float>(
         )
         .grid((tokens, batch, (heads + 2 * kv_heads).div_ceil(HEADS)))
         .launch(cx.device())
+}
+
+/// A size as kernels take it.
+fn int(name: &str, size: usize) -> Result<i32> {
+    let too_large =
+        |_| crate::tensor::invalid(name, format!("has a dimension of {size}"), "2^31 - 1 is accepted at most");
+    i32::try_from(size).map_err(too_large)
 }
 
 /// Checks a shape against what the other tensors ask for.
