@@ -1,7 +1,7 @@
 //! Products against candle's own: results in all dtypes, gradients in f64; quantised weights; 8-bit floats.
 
 use crate::common::{Random, Sum, assert_close, check_forward, check_gradients, message, on_every_device, reals};
-use candle_core::{DType, Module, Result, Tensor, Var};
+use candle_core::{DType, IndexOp, Module, Result, Tensor, Var};
 use tilewright_candle::products::{
     Activation, Fp8Linear, Fused, Packing, QuantisedLinear, Weights, fp8, fused_linear, fused_swiglu, linear, matmul,
 };
@@ -171,6 +171,11 @@ fn a_gradient_goes_through_quantised_weights() {
             let got = loss.backward()?;
             let want = dy.broadcast_matmul(&layer.dequantise(DType::BF16)?.to_dtype(DType::F64)?)?;
             assert_close(kind, got.get(&x).expect("x is a variable"), &want, of_product(24));
+            // A row alone, which is no matrix.
+            let row = Var::from_tensor(&x.i((0, 0))?.detach())?;
+            let dy = dy.i((0, 0))?;
+            let got = (layer.forward(&row)? * dy.to_dtype(DType::BF16)?)?.sum_all()?.backward()?;
+            assert_close(kind, got.get(&row).expect("it is a variable"), &want.i((0, 0))?, of_product(24));
         }
         Ok(())
     });

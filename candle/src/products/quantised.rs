@@ -203,7 +203,9 @@ impl Op<1, 1> for Product {
 
     fn backward(&self, [x]: [&Tensor; 1], _: [&Tensor; 1], dy: &Tensor) -> candle_core::Result<[Option<Tensor>; 1]> {
         let weight = self.layer.dequantise(x.dtype())?;
-        let rows = dy.flatten_to(dy.dims().len().saturating_sub(2))?;
+        // Whatever the rank, also of a single row.
+        let (n, _) = weight.dims2()?;
+        let rows = dy.reshape((dy.dims().iter().rev().skip(1).product::<usize>(), n))?;
         Ok([Some(matmul(&rows.detach(), &weight)?.reshape(x.shape())?)])
     }
 }
