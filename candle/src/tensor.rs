@@ -56,6 +56,15 @@ pub(crate) fn invalid(name: &str, problem: impl Into<Box<str>>, hint: impl Into<
     Error::InvalidTensor { tensor: format!("`{name}`").into(), problem: problem.into(), hint: hint.into() }
 }
 
+/// Checks that a tensor has the shape of another, where functions see only rows of both.
+pub(crate) fn same_shape(name: &str, dims: &[usize], other: TensorRef<'_>) -> Result<()> {
+    if dims == other.dims() {
+        return Ok(());
+    }
+    let hint = format!("the shape that is accepted is that of `{}`, {:?}", other.name(), other.dims());
+    Err(invalid(name, format!("has the shape {dims:?}"), hint))
+}
+
 /// A tensor that an op cannot do without.
 pub(crate) fn given(tensor: Option<TensorRef<'_>>) -> Result<TensorRef<'_>> {
     tensor.ok_or_else(|| invalid("a tensor", "is missing", "only those that are optional may be"))

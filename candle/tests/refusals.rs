@@ -64,6 +64,19 @@ fn ranks_and_shapes() {
     );
     refused(rows::rms_norm(&x, &zeros(&[5]), 1e-5), "rms_norm: `weight` has the shape [5]", "[4]");
     refused(rows::geglu(&x, &zeros(&[3, 4]), Gelu::Erf), "geglu: `b` has the shape [3, 4]", "[2, 4]");
+    // Of as many rows and columns in all, but others.
+    let (tall, wide) = (zeros(&[3, 2, 4]), zeros(&[2, 3, 4]));
+    refused(rows::swiglu(&tall, &wide), "swiglu: `b` has the shape [2, 3, 4]", "that of `a`, [3, 2, 4]");
+    refused(
+        rows::geglu(&tall, &zeros(&[6, 4]), Gelu::Erf),
+        "geglu: `b` has the shape [6, 4]",
+        "that of `a`, [3, 2, 4]",
+    );
+    refused(
+        rows::add_rms_norm_in_place(&tall, &wide, &zeros(&[4]), 1e-5),
+        "add_rms_norm_in_place: `residual` has the shape [3, 2, 4]",
+        "that of `x`, [2, 3, 4]",
+    );
     refused(rows::rotary(&x, &x, &x, Pairs::Halves), "rotary: `x` has the shape [2, 4], 2 dimensions", "is 4");
     refused(linear(&x, &zeros(&[3, 5])), "linear: `x` has the shape [2, 4]", "`weight` multiplies 5 numbers");
     refused(matmul(&x, &x), "matmul: `b` has the shape [2, 4] where `a` has [2, 4]", "[m, k] and [k, n]");
@@ -83,6 +96,12 @@ fn ranks_and_shapes() {
         attention::append(&zeros(&[1, 3, 9, 8]), &zeros(&[1, 2, 1, 8]), &positions),
         "append: `cache` has the shape [1, 3, 9, 8]",
         "[1, 2, 9, 8]",
+    );
+    let (cache, qkv, tables) = (zeros(&[2, 1, 1, 4, 8]), zeros(&[1, 1, 24]), zeros(&[4, 4]));
+    refused(
+        attention::rotary_append(&cache, &qkv, &tables, &tables, &positions, usize::MAX, Pairs::Halves),
+        "rotary_append: `qkv` has the shape [1, 1, 24]",
+        "heads of 8 elements of the queries",
     );
     refused(fp8::quantise_blocks(&zeros(&[4])), "quantise_blocks: `x` has the shape [4]", "is 2");
     let odd = of(DType::F16, &[6, 64]);

@@ -1,6 +1,7 @@
 //! Gated activations.
 
 use crate::prelude::*;
+use crate::tensor::same_shape;
 use tilewright_kernels::rows::{self, Gelu};
 
 candle_op! {
@@ -28,6 +29,7 @@ candle_op! {
     ///
     /// Of other dtypes and shapes, of rows with gaps; those of launches.
     pub fn swiglu(a, b) -> (y: like(a)) {
+        same_shape("b", b.dims(), a)?;
         dispatch!(a => T in [f16, bf16, f32, f64] {
             rows::swiglu_into(a.context(), a.rows::<T>()?, b.rows::<T>()?, y.rows_mut::<T>()?)
         })
@@ -51,6 +53,7 @@ candle_op! {
     ///
     /// As [`swiglu`].
     pub fn geglu(a, b; gelu: Gelu) -> (y: like(a)) {
+        same_shape("b", b.dims(), a)?;
         dispatch!(a => T in [f16, bf16, f32, f64] {
             rows::geglu_into(a.context(), a.rows::<T>()?, b.rows::<T>()?, gelu, y.rows_mut::<T>()?)
         })

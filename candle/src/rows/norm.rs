@@ -1,6 +1,7 @@
 //! Layer norm and RMS norm.
 
 use crate::prelude::*;
+use crate::tensor::same_shape;
 use tilewright_kernels::rows::{self, Norm, NormGradientsMut};
 use tilewright_kernels::{Tensor as Scratch, TensorView};
 
@@ -99,6 +100,7 @@ candle_op! {
     ///
     /// As [`rms_norm`], and of tensors that require a gradient.
     pub fn add_rms_norm_in_place(mut residual, x, weight; eps: f64) -> (y: like(x)) {
+        same_shape("residual", residual.dims(), x)?;
         dispatch!(x => T in [f16, bf16, f32, f64] {
             let norm = norm::<T>(weight, None, eps)?;
             let (residual, out) = (residual.rows_mut::<T>()?, y.rows_mut::<T>()?);
