@@ -3,9 +3,8 @@
 
 use super::Asked;
 use super::visit::Tunable;
-use crate::products::{
-    GatedMatmulConfig, MatmulConfig, fp8::Fp8BlocksConfig, grouped::GroupedConfig, quantised::QuantisedConfig,
-};
+use crate::products::grouped::{GroupedConfig, Kind};
+use crate::products::{GatedMatmulConfig, MatmulConfig, fp8::Fp8BlocksConfig, quantised::QuantisedConfig};
 use crate::{attention, general, rows};
 use tilewright::launch::Constexprs;
 use tilewright::tune::Space;
@@ -99,7 +98,7 @@ impl Tunable for Fp8BlocksConfig {
 impl Tunable for GroupedConfig {
     fn space(asked: &Asked) -> Space<Self> {
         // Gradients of weights are sums over rows, of which a step has those of a block at most.
-        let (block, is_gradient) = (size(asked, 0), size(asked, 3) == 3);
+        let (block, is_gradient) = (size(asked, 0), size(asked, 3) == Kind::Gradient as usize);
         let rows = powers(block.min(32), block.min(128));
         space!(GroupedConfig {
             bn: blocks(32, 256, size(asked, 1)),

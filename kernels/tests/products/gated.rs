@@ -1,6 +1,7 @@
 use super::{UNIT, lost, product};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
+use tilewright::tune::bucket;
 use tilewright_kernels::products::{Activation, GatedMatmul, GatedMatmulConfig};
 use tilewright_kernels::{Context, Table, Tensor, TensorView, TensorViewMut, general, rows};
 
@@ -58,6 +59,21 @@ fn check<T: Real>(cx: &Context, sizes: &[[usize; 3]], loss: impl Fn(usize) -> f6
             assert_close(&what, &products.to_vec()?, &want.products, |at, _| want.sizes[at] * loss);
         }
     }
+    Ok(())
+}
+
+/// Rows are for calls that keep products, or for those that do not.
+#[test]
+fn tables_tell_calls_that_keep_products_apart() -> Result<(), Error> {
+    let cx = Context::new(&Device::cpu());
+    let (x, weights) = (Tensor::<f32, 2>::zeros(cx.device(), [4, 8])?, Tensor::<f32, 2>::zeros(cx.device(), [8, 16])?);
+    let (mut products, mut out) = (Tensor::zeros(cx.device(), [4, 16])?, Tensor::zeros(cx.device(), [4, 8])?);
+    let gated = GatedMatmul::default();
+    let (plain, asked) = cx.asked(|cx| gated.run_into(cx, &x, &weights, &mut out));
+    let (keeping, asked_keeping) = cx.asked(|cx| gated.run_into_keeping(cx, &x, &weights, &mut products, &mut out));
+    plain.and(keeping)?;
+    let [plain, keeping] = [asked, asked_keeping].map(|asked| bucket(&asked[0].sizes));
+    assert_eq!((plain, keeping), (vec![4, 8, 8, 1], vec![4, 8, 8, 2]));
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use crate::products::tiles::filled;
 use tilewright::ElementType;
 
 config! {
-    /// How [`GatedMatmul`](super::GatedMatmul) runs; sizes are rows, columns of the result, the length of sums, and 1 where
-    /// products are kept, else 0.
+    /// How [`GatedMatmul`](super::GatedMatmul) runs; sizes are rows, columns of the result, the length of sums, and 2 where
+    /// products are kept, else 1.
     "gated_matmul": pub struct GatedMatmulConfig {
         /// Rows of a tile of the result.
         pub bm,

@@ -51,6 +51,7 @@ pub use mixture::{MoeRoom, MoeWorkspace, moe, moe_into, moe_into_with, moe_works
 pub use mixture_fp8::{
     MoeFp8Room, MoeFp8Workspace, Scaled, moe_fp8, moe_fp8_into, moe_fp8_into_with, moe_fp8_workspace,
 };
+pub(crate) use products::Kind;
 pub use products::{
     GroupedConfig, matmul, matmul_blocks, matmul_blocks_into, matmul_gated, matmul_gated_into, matmul_into,
     weights_gradient, weights_gradient_into,

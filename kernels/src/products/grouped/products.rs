@@ -15,8 +15,8 @@ use tilewright::prelude::*;
 use tilewright::{Result, View};
 
 config! {
-    /// How products of experts run; sizes are the rows of a block, columns, the length of sums, and 0, of products with a
-    /// gate 1, with scales 2, of the gradient of weights 3. The rows of a tile are those of a block; 128 of a gradient.
+    /// How products of experts run; sizes are the rows of a block, columns, the length of sums, and 1, of products with a
+    /// gate 2, with scales 4, of the gradient of weights 8. The rows of a tile are those of a block; 128 of a gradient.
     "grouped": pub struct GroupedConfig {
         /// Columns of a tile: at most 128 with scales.
         pub bn,
@@ -31,13 +31,13 @@ config! {
     }
 }
 
-/// What a product of experts is.
+/// What a product of experts is. Tables tell kinds apart as a size, which they round up to a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Plain,
-    Gated,
-    Scaled,
-    Gradient,
+pub(crate) enum Kind {
+    Plain = 1,
+    Gated = 2,
+    Scaled = 4,
+    Gradient = 8,
 }
 
 impl GroupedConfig {
@@ -456,4 +456,18 @@ pub fn weights_gradient_into<'a, 'b, 'c, F: Float, R: Float>(
         .num_stages(config.num_stages as u32)
         .stream(cx.stream())
         .launch(cx.device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kind;
+    use std::collections::BTreeSet;
+    use tilewright::tune::bucket;
+
+    #[test]
+    fn tables_tell_kinds_apart() {
+        let kinds = [Kind::Plain, Kind::Gated, Kind::Scaled, Kind::Gradient];
+        let buckets: BTreeSet<_> = kinds.iter().map(|kind| bucket(&[*kind as usize])).collect();
+        assert_eq!(buckets.len(), kinds.len());
+    }
 }
