@@ -8,6 +8,7 @@ use tilewright::prelude::*;
 /// share what they read.
 #[device]
 pub(crate) fn corner<const BM: usize, const BN: usize, const GROUP: usize>(tile: i32, m: i32, n: i32) -> (i32, i32) {
+    static_assert!(GROUP > 0, "a column of no tiles has no corner");
     let wide = GROUP * cdiv(n, BN);
     let first = tile / wide * GROUP;
     let height = minimum(cdiv(m, BM) - first, GROUP);
