@@ -102,12 +102,12 @@ impl Context {
 
     fn known<C: Config>(&self, key: Key, sizes: &[usize]) -> Result<Option<C>> {
         if let Some(chosen) = self.chosen.as_ref().and_then(|chosen| chosen.downcast_ref::<C>()) {
-            return Ok(Some(*chosen));
+            return config::refuse_zeros(*chosen).map(Some);
         }
         if let Some(table) = &self.table
             && let Some(found) = table.find(key, sizes, Serves::Plainly)?
         {
-            return Ok(Some(found));
+            return config::refuse_zeros(found).map(Some);
         }
         match &self.own {
             Ok(None) => Ok(None),
@@ -120,6 +120,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::ForwardConfig;
     use crate::rows::SoftmaxConfig;
     use tilewright::ElementType;
 
@@ -168,6 +169,18 @@ mod tests {
         assert_eq!((told(&cx, key(500)), told(&cx, key(1)), told(&cx, BF16)), (2, 1, 1));
         let cx = Context::new(&Device::cpu()).with_table(table("bf16", 4));
         assert_eq!((told(&cx, key(500)), told(&cx, key(1)), told(&cx, BF16)), (4, 4, 4));
+    }
+
+    #[test]
+    fn blocks_of_nothing_are_refused_whoever_says_them() {
+        let refused = |cx: &Context| cx.config(BF16, &[64, 64], || config(1)).unwrap_err().to_string();
+        let cx = Context::new(&Device::cpu());
+        for cx in [cx.clone().with_config(config(0)), cx.clone().with_table(table("bf16", 0))] {
+            assert_eq!(refused(&cx), "block of softmax is set to `0`; expected at least 1");
+        }
+        // Of some fields 0 means something, and options are for launches to refuse.
+        let zeros = ForwardConfig { block_q: 32, block_k: 32, num_warps: 0, num_stages: 0, programs: 0 };
+        assert_eq!(cx.with_config(zeros).config(BF16, &[64, 64, 64], || panic!("it is said")), Ok(zeros));
     }
 
     #[test]

@@ -23,7 +23,7 @@ config! {
         pub num_stages,
         /// Programs for each multiprocessor, which go on from one block of queries to the next; 0 for a program for each
         /// block.
-        pub programs,
+        pub programs or 0,
     }
 }
 

@@ -27,8 +27,8 @@
 use rows::Rows;
 use std::fmt;
 use std::sync::Arc;
-use tilewright::launch::Constexprs;
-use tilewright::{ElementType, Result, tune};
+use tilewright::launch::{Constexprs, LaunchOptions};
+use tilewright::{ElementType, Error, Result, tune};
 
 mod own;
 mod rows;
@@ -40,13 +40,17 @@ pub use own::own_table;
 pub trait Config: Constexprs {
     /// The name of the kernel in tables.
     const KERNEL: &'static str;
+
+    /// The fields of which 0 means something; of others it is refused.
+    const MAY_BE_ZERO: &'static [&'static str] = &[];
 }
 
-/// Declares the configuration of a kernel: a struct of `usize` fields, each documented, that tables can name.
+/// Declares the configuration of a kernel: a struct of `usize` fields, each documented, that tables can name. `or 0` stands
+/// behind a field of which 0 means something.
 macro_rules! config {
     (
         $(#[$meta:meta])*
-        $kernel:literal: pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident),+ $(,)? }
+        $kernel:literal: pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident $(or $zero:literal)?),+ $(,)? }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +74,29 @@ macro_rules! config {
 
         impl $crate::config::Config for $name {
             const KERNEL: &'static str = $kernel;
+            const MAY_BE_ZERO: &'static [&'static str] = &[$($((stringify!($field), $zero).0,)?)+];
         }
     };
 }
 pub(crate) use config;
+
+/// Refuses blocks of nothing, by which nothing can be divided. Launches look at their options themselves.
+///
+/// # Errors
+/// [`Error::InvalidSetting`] with the field.
+pub(crate) fn refuse_zeros<C: Config>(config: C) -> Result<C> {
+    let means_nothing = |name: &str| !C::MAY_BE_ZERO.contains(&name) && !LaunchOptions::NAMES.contains(&name);
+    let values = config.values();
+    let mut named = C::NAMES.iter().zip(values.as_ref());
+    match named.find(|(name, value)| **value == 0 && means_nothing(name)) {
+        None => Ok(config),
+        Some((name, _)) => Err(Error::InvalidSetting {
+            name: format!("{name} of {}", C::KERNEL).into(),
+            value: "0".into(),
+            expected: "at least 1".into(),
+        }),
+    }
+}
 
 /// What a configuration is for besides sizes: a dtype, and which function, where several share a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

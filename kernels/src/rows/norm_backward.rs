@@ -24,7 +24,7 @@ config! {
         /// Warps of a program.
         pub num_warps,
         /// Programs for each multiprocessor, where there are as many rows.
-        pub programs,
+        pub programs or 0,
     }
 }
 

@@ -40,7 +40,7 @@ config! {
         pub num_stages,
         /// 1 for one kernel in the blocks of that for keys, which adds up gradients of queries in memory; 0 for two. Where that
         /// is said to be [`deterministic`](Attention::deterministic), or dtypes have other than 16 bits, there are two.
-        pub fused,
+        pub fused or 0,
     }
 }
 

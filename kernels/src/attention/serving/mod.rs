@@ -24,7 +24,7 @@ config! {
         /// Keys that it takes at a time.
         pub block_k,
         /// Into how many parts the keys of a sequence are divided; those of f64 are in one.
-        pub parts,
+        pub parts or 0,
         /// Warps of a program.
         pub num_warps,
         /// Blocks of keys and values that are on their way at once.

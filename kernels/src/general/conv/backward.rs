@@ -223,7 +223,7 @@ config! {
         /// Stages of the pipeline that loads the factors.
         pub num_stages,
         /// Programs that the pixels are divided among, over all filters.
-        pub programs,
+        pub programs or 0,
     }
 }
 

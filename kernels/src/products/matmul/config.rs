@@ -18,9 +18,9 @@ config! {
         /// Rows of tiles that neighbouring programs go down before the next column begins.
         pub group,
         /// Programs that share a tile, each with a part of the sums.
-        pub splits,
+        pub splits or 0,
         /// 1 if programs stay and take tile after tile, where blocks come by descriptors.
-        pub resident,
+        pub resident or 0,
         /// Warps of a program.
         pub num_warps,
         /// Steps in flight.

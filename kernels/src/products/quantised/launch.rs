@@ -16,7 +16,7 @@ config! {
         /// Elements of each sum in a step; fewer where groups of weights are smaller.
         pub bk,
         /// Programs that share a tile, each with a part of the sums.
-        pub splits,
+        pub splits or 0,
         /// Warps of a program.
         pub num_warps,
         /// Steps in flight.
