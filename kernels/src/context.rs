@@ -92,26 +92,39 @@ impl Context {
         sizes: &[usize],
         default: impl FnOnce() -> C,
     ) -> Result<C> {
+        self.fitting_config(key, sizes, |_| true, default)
+    }
+
+    /// As [`Context::config`], of tables only what fits: their rows serve sizes that they were not measured with. What the
+    /// caller says for all launches is given in any case.
+    pub(crate) fn fitting_config<C: Tunable>(
+        &self,
+        key: impl Into<Key>,
+        sizes: &[usize],
+        fits: impl Fn(&C) -> bool,
+        default: impl FnOnce() -> C,
+    ) -> Result<C> {
         let key = key.into();
-        let config = self.known(key, sizes)?.unwrap_or_else(default);
+        let config = self.known(key, sizes, fits)?.unwrap_or_else(default);
         if let Some(asked) = &self.asked {
             asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked::of(key, sizes, config));
         }
         Ok(config)
     }
 
-    fn known<C: Config>(&self, key: Key, sizes: &[usize]) -> Result<Option<C>> {
+    fn known<C: Config>(&self, key: Key, sizes: &[usize], fits: impl Fn(&C) -> bool) -> Result<Option<C>> {
         if let Some(chosen) = self.chosen.as_ref().and_then(|chosen| chosen.downcast_ref::<C>()) {
             return config::refuse_zeros(*chosen).map(Some);
         }
         if let Some(table) = &self.table
-            && let Some(found) = table.find(key, sizes, Serves::Plainly)?
+            && let Some(found) = table.find(key, sizes, Serves::Plainly)?.map(config::refuse_zeros).transpose()?
+            && fits(&found)
         {
-            return config::refuse_zeros(found).map(Some);
+            return Ok(Some(found));
         }
         match &self.own {
             Ok(None) => Ok(None),
-            Ok(Some(own)) => own.find(key, sizes, Serves::Exactly),
+            Ok(Some(own)) => Ok(own.find(key, sizes, Serves::Exactly)?.filter(fits)),
             Err(error) => Err(error.clone()),
         }
     }

@@ -15,7 +15,8 @@ config! {
     "attention_mla": pub struct MlaConfig {
         /// Heads of a program.
         pub block_heads,
-        /// Keys that it takes at a time: a power of two that divides the page size.
+        /// Keys that it takes at a time: a power of two that divides the page size. Rows of tables where it does not are
+        /// passed over.
         pub block_k,
         /// Into how many parts the keys of a sequence are divided; those of f64 are in one.
         pub parts or 0,
@@ -316,8 +317,10 @@ impl Sizes {
         let key = Key::from(T::ELEMENT).and([Some(programs), Some(page_size)]);
         let bytes = (rank + positions) * size_of::<T>();
         let rule = || MlaConfig::rule(cx.device(), bytes, keys, page_size, programs);
-        let config = cx.config(key, &[rank, heads, keys], rule)?;
-        if config.block_k == 0 || !page_size.is_multiple_of(config.block_k) {
+        // Rows of tables are for page sizes that round up to the same power of two, which others' blocks need not divide.
+        let divides = |config: &MlaConfig| page_size.is_multiple_of(config.block_k);
+        let config = cx.fitting_config(key, &[rank, heads, keys], divides, rule)?;
+        if !divides(&config) {
             return Err(Error::InvalidSetting {
                 name: "block_k of attention_mla".into(),
                 value: config.block_k.to_string().into(),

@@ -402,6 +402,29 @@ fn latent_attention() {
     });
 }
 
+/// A row for pages of 64 tokens serves calls with pages of 48, which blocks of 64 do not divide.
+#[test]
+fn rows_for_other_pages_serve_calls_whose_pages_they_divide() -> Result<(), Error> {
+    let cx = Context::new(&Device::cpu());
+    let q = Tensor::<f32, 4>::zeros(cx.device(), [1, 3, 1, 48])?;
+    let (table, lengths) = (Tensor::zeros(cx.device(), [1, 1])?, Tensor::zeros(cx.device(), [1])?);
+    let block_k = |cx: &Context, page: usize| {
+        let tokens = Tensor::zeros(cx.device(), [1, page, 48])?;
+        let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: lengths.view(), rank: 32 };
+        let (worked, asked) = cx.asked(|cx| attention::mla_decode_workspace(cx, &q, &cache));
+        worked.map(|_| asked[0].config["block_k"])
+    };
+    let large = MlaConfig { block_heads: 16, block_k: 64, parts: 1, num_warps: 4, num_stages: 1 };
+    let mut rows = Table::new();
+    rows.insert(cx.device().name(), f32::ELEMENT, &[32, 3, 64], large);
+    let by_table = cx.clone().with_table(rows);
+    assert_eq!((block_k(&by_table, 64)?, block_k(&by_table, 48)?, block_k(&cx, 48)?), (64, 16, 16));
+    // What is said for this very call is not replaced.
+    let refused = message(block_k(&cx.with_config(large), 48));
+    assert_eq!(refused, "block_k of attention_mla is set to `64`; expected a divisor of the page size, 48");
+    Ok(())
+}
+
 /// The workspace and the results of decoding.
 type Given<'a, T> = (TensorViewMut<'a, f32, 1>, TensorViewMut<'a, T, 4>, TensorViewMut<'a, f32, 3>);
 
