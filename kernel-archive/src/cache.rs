@@ -45,7 +45,8 @@ impl Cache {
     /// Opens a folder, and makes it if there is none. It will hold about `limit` bytes.
     ///
     /// # Errors
-    /// If there is no such folder and it cannot be made, or everybody may write it: what is in it is run.
+    /// If there is no such folder and it cannot be made, or others than this user and root may write it: what is in it is
+    /// run.
     pub fn open(folder: &Path, limit: u64) -> io::Result<Cache> {
         create(folder)?;
         refuse_shared(folder)?;
@@ -150,21 +151,55 @@ fn create(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Refuses a folder into which everybody may put code.
+/// Refuses a folder into which others may put code.
 #[cfg(unix)]
 fn refuse_shared(folder: &Path) -> io::Result<()> {
-    const OTHERS_WRITE: u32 = 0o002;
-    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder)?);
-    if mode & OTHERS_WRITE != 0 {
-        let problem =
-            "everybody may write it, and what is in it is run; take that right away, or choose another folder";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    use std::os::unix::fs::MetadataExt;
+    let about = fs::metadata(folder)?;
+    match shared(about.uid(), rustix::process::geteuid().as_raw(), about.mode()) {
+        None => Ok(()),
+        Some(problem) => Err(io::Error::new(io::ErrorKind::PermissionDenied, problem)),
     }
-    Ok(())
+}
+
+/// Who else may write a folder of this owner, as a process of this user sees it. Root can put code anywhere.
+#[cfg(unix)]
+fn shared(owner: u32, user: u32, mode: u32) -> Option<&'static str> {
+    const ROOT: u32 = 0;
+    const OTHERS_WRITE: u32 = 0o002;
+    const GROUP_WRITES: u32 = 0o020;
+    if owner != user && owner != ROOT {
+        Some("it belongs to another user, and what is in it is run; choose a folder of your own")
+    } else if mode & OTHERS_WRITE != 0 {
+        Some("everybody may write it, and what is in it is run; take that right away, or choose another folder")
+    } else if mode & GROUP_WRITES != 0 {
+        Some("its group may write it, and what is in it is run; take that right away, or choose another folder")
+    } else {
+        None
+    }
 }
 
 /// Folders of users are their own on other systems.
 #[cfg(not(unix))]
 fn refuse_shared(_folder: &Path) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::shared;
+
+    #[test]
+    fn folders_are_those_of_the_user_or_of_root() {
+        let problem = |owner, user, mode| shared(owner, user, mode).map(|problem| problem.split(',').next());
+        for (owner, user) in [(1000, 1000), (0, 1000), (0, 0)] {
+            assert_eq!(problem(owner, user, 0o40700), None);
+            assert_eq!(problem(owner, user, 0o40755), None);
+            assert_eq!(problem(owner, user, 0o40770), Some(Some("its group may write it")));
+            assert_eq!(problem(owner, user, 0o41777), Some(Some("everybody may write it")));
+        }
+        for (owner, user) in [(1001, 1000), (1000, 0)] {
+            assert_eq!(problem(owner, user, 0o40700), Some(Some("it belongs to another user")));
+        }
+    }
 }

@@ -102,15 +102,23 @@ fn folders_that_are_none_are_errors() {
 
 #[cfg(unix)]
 #[test]
-fn folders_that_everybody_writes_are_refused() {
+fn folders_that_others_write_are_refused() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("everybody");
     let cache = Cache::open(&folder.0, 1000).expect("a folder");
     let mode = fs::metadata(cache.folder()).expect("a folder").permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "its owner's alone");
-    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o1777)).expect("allowed");
-    let error = Cache::open(&folder.0, 1000).expect_err("refused").to_string();
-    assert!(error.contains("everybody may write it"), "{error}");
+    for (mode, problem) in [(0o1777, "everybody may write it"), (0o770, "its group may write it")] {
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).expect("allowed");
+        let error = Cache::open(&folder.0, 1000).expect_err("refused").to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    // Who may give a folder away is root, to whom nobody else's is good enough.
+    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o700)).expect("allowed");
+    if std::os::unix::fs::chown(&folder.0, Some(1), None).is_ok() {
+        let error = Cache::open(&folder.0, 1000).expect_err("refused").to_string();
+        assert!(error.contains("it belongs to another user"), "{error}");
+    }
 }
 
 /// Links are replaced, not followed.

@@ -19,7 +19,7 @@
 //! An entry is found by everything that its code depends on: the kernel (without the places where its lines stand, so that a
 //! comment above it compiles nothing anew), constexprs, dtypes, what is known of the arguments, options, the target, the version
 //! of Tilewright, and LLVM. Any number of processes may use a folder at the same time, and be killed; a file that is damaged
-//! counts as missing. If the folder cannot be used (it cannot be written, the disk is full, everybody may write it), that is
+//! counts as missing. If the folder cannot be used (it cannot be written, the disk is full, others may write it), that is
 //! logged once, and there is no cache. It may be removed at any time.
 //!
 //! A launch never fails for want of the cache, nor of the file that `TILEWRIGHT_RECORD` names: if that cannot be written, or is
