@@ -48,7 +48,8 @@
 //! **A candidate cannot harm the others.** Its outputs begin as they were before tuning, and afterwards hold what they held
 //! then: a kernel that adds to its output, or works in place, is tuned like any other. A kernel that reads what it writes
 //! gets it back before each timed run too. Results are compared with those of the first configuration that works, which is
-//! that of [`Space::starting_at`] if there is one. Whatever goes wrong (a refusal, an access out of bounds, other results,
+//! that of [`Space::starting_at`] if there is one; where a log has trials already, one that worked then runs before any new
+//! one. Whatever goes wrong (a refusal, an access out of bounds, other results,
 //! a panic of the compiler or of the closure, a limit of time) is that candidate's result, and its errors are taken from the
 //! streams. Errors that were there before tuning are given back before it begins. Two things are beyond that. Where a kernel
 //! without checks breaks the driver's context, no process gets it back: the search ends with the best so far, a warning,
@@ -343,6 +344,7 @@ impl<C: Constexprs> Tuner<C> {
             start: self.space.start().copied().or(own),
             seeds: own.into_iter().chain(rows.near).collect(),
             tried: Vec::new(),
+            has_reference: false,
             warnings: rows.warning.into_iter().collect(),
         };
         let outcome = run.run();

@@ -45,6 +45,8 @@ pub(super) struct Run<'r, C, M> {
     /// Configurations that are tried next, as a table says.
     pub(super) seeds: Vec<Config<C>>,
     pub(super) tried: Vec<Tried<C>>,
+    /// Whether a configuration has run, whose results are those that others are compared with.
+    pub(super) has_reference: bool,
     pub(super) warnings: Vec<String>,
 }
 
@@ -155,7 +157,13 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
             let before = self.best();
             let tried = match known.remove(&next) {
                 Some(result) => self.tried_before(next, result),
-                None => self.attempt(next),
+                None => {
+                    if let Err(lost) = self.refer(next, &mut known) {
+                        self.warn_of_loss(&lost);
+                        return Ended::Lost;
+                    }
+                    self.attempt(next)
+                }
             };
             search.observe(next, tried.result.as_ref().ok().copied());
             let improves = |ms: &f64| before.is_none_or(|best| *ms < best * IMPROVES);
@@ -198,6 +206,41 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
         Tried { config, planned, result, runs: 0, at: self.measure.elapsed(), clock: None }
     }
 
+    /// Has results to compare others with before a new configuration is tried: those of the configuration to start at, else
+    /// of the first that the log knows to work. What does not work any more is out.
+    ///
+    /// # Errors
+    /// The device is lost.
+    fn refer(&mut self, new: usize, known: &mut BTreeMap<usize, Result<f64, Failure>>) -> Result<(), Failure> {
+        let start = self.start.and_then(|start| self.position(&start));
+        if self.has_reference || start == Some(new) {
+            return Ok(());
+        }
+        let tried = self.tried.iter().filter(|tried| tried.result.is_ok()).map(|tried| tried.planned);
+        let works = |at: &usize| known.get(at).is_some_and(Result::is_ok);
+        let mut candidates: Vec<usize> = tried.chain(known.keys().copied().filter(works)).collect();
+        candidates.sort_by_key(|at| Some(*at) != start);
+        for at in candidates {
+            let config = self.plan.kept[at].config;
+            let Err(failure) = self.check(&config) else { return Ok(()) };
+            if failure.kind == FailureKind::Lost {
+                return Err(failure);
+            }
+            match self.tried.iter_mut().find(|tried| tried.planned == at) {
+                Some(tried) => tried.result = Err(failure),
+                None => drop(known.insert(at, Err(failure))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a configuration once; the first that works has the results that others are compared with.
+    fn check(&mut self, config: &Config<C>) -> Result<(), Failure> {
+        self.measure.check(config)?;
+        self.has_reference = true;
+        Ok(())
+    }
+
     /// Checks and times a configuration, and notes what came out.
     fn attempt(&mut self, planned: usize) -> Tried<C> {
         let config = self.plan.kept[planned].config;
@@ -210,7 +253,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     }
 
     fn timed(&mut self, config: &Config<C>, times: &mut Vec<f64>) -> Result<f64, Failure> {
-        self.measure.check(config)?;
+        self.check(config)?;
         let best = self.best().unwrap_or(f64::INFINITY);
         while times.len() < RUNS {
             times.push(self.measure.time(config)?);
@@ -283,9 +326,12 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     fn rounds(&mut self, configs: &[Config<C>]) -> Option<Vec<Vec<f64>>> {
         let mut rounds = vec![Vec::new(); configs.len()];
         let mut out = vec![false; configs.len()];
-        for (config, out) in configs.iter().zip(&mut out) {
-            let unseen = self.tried.iter().any(|tried| tried.config == *config && tried.runs == 0);
-            *out = unseen && self.fails(|measure| measure.check(config))?;
+        // The configuration to start at comes first: without another reference, its results are right.
+        let mut order: Vec<usize> = (0..configs.len()).collect();
+        order.sort_by_key(|at| self.start != Some(configs[*at]));
+        for at in order {
+            let unseen = self.tried.iter().any(|tried| tried.config == configs[at] && tried.runs == 0);
+            out[at] = unseen && self.fails(|run| run.check(&configs[at]))?;
         }
         // In fewer rounds the configuration to start at could not be beaten.
         let least = least_rounds(configs.len() - 1);
@@ -304,7 +350,7 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
                 if out[turn] {
                     continue;
                 }
-                out[turn] = self.fails(|measure| measure.time(&configs[turn]).map(|ms| rounds[turn].push(ms)))?;
+                out[turn] = self.fails(|run| run.measure.time(&configs[turn]).map(|ms| rounds[turn].push(ms)))?;
             }
         }
         for (times, out) in rounds.iter_mut().zip(out) {
@@ -316,8 +362,8 @@ impl<C: Constexprs, M: Measure<C>> Run<'_, C, M> {
     }
 
     /// Whether a configuration of the final fails; `None` where the device is lost.
-    fn fails(&mut self, run: impl FnOnce(&mut M) -> Result<(), Failure>) -> Option<bool> {
-        match run(self.measure) {
+    fn fails(&mut self, run: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Option<bool> {
+        match run(self) {
             Ok(()) => Some(false),
             Err(failure) if failure.kind == FailureKind::Lost => {
                 self.warn_of_loss(&failure);
@@ -419,5 +465,6 @@ pub fn search<C: Constexprs, M: Measure<C>>(
     measure: &mut M,
 ) -> Result<Outcome<C>> {
     let (observe, seeds, tried, warnings) = (&mut Silent, Vec::new(), Vec::new(), Vec::new());
-    Run { plan, settings, measure, observe, subject, start, seeds, tried, warnings }.run()
+    let has_reference = false;
+    Run { plan, settings, measure, observe, subject, start, seeds, tried, has_reference, warnings }.run()
 }

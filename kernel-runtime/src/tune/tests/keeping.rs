@@ -153,17 +153,54 @@ fn what_was_measured_once_is_not_measured_again() {
     let records = read_log(folder.0.join("tiles.trials.jsonl")).unwrap();
     assert_eq!(records.len(), 64);
     assert_eq!(records.iter().filter(|record| record.failure.is_some()).count(), 8);
-    // Once more: only what failed is tried, and finalists are checked before they run.
+    // Once more: only what failed is tried, after one that worked, and finalists are checked before they run.
     let (again, second) = checks(&space, subject(&[64, 64]));
     assert_eq!(again.best, outcome.best);
-    assert_eq!(second, 8 + again.finalists.len());
+    assert_eq!(second, 1 + 8 + again.finalists.len());
     // Another value of one axis costs the trials with it, two of which fail in each quarter.
     let wider = space.clone().constexpr(0, [64, 128, 192]);
     let (more, third) = checks(&wider, subject(&[64, 64]));
-    assert!(more.tried.len() <= 96 && third <= 48 + more.finalists.len(), "{third}");
+    assert!(more.tried.len() <= 96 && third <= 1 + 48 + more.finalists.len(), "{third}");
     // Other code, or another size, has been measured by nobody.
     let other = Subject { code: "1".into(), ..subject(&[64, 64]) };
     assert_eq!(checks(&space, other).1, 64);
+}
+
+/// Results are compared with those of what was there, not with those of whatever is new.
+#[test]
+fn new_configurations_are_compared_with_those_that_the_log_knows() {
+    let folder = Folder::new("reference");
+    let settings = Settings { log: Some(folder.0.join("log.jsonl")), ..Settings::default() };
+    let space = tiles().constexpr(0, [64]).constexpr(1, [64, 96]).constexpr(2, [32]).constexpr(3, [1]);
+    let space = space.num_warps([4]).num_stages([2]);
+    let fresh = Tiles { bm: 128, ..SMALL };
+    // The first configuration that runs is right, and the new one computes something else.
+    let tuned = |space: &Space<Tiles>, start: Option<Tiles>, broken: Option<Tiles>| {
+        let mut reference = None;
+        let mut measure = Synthetic::new(|config: &Config<Tiles>| {
+            if Some(config.consts) == broken {
+                return Err(wrong("it works no more"));
+            }
+            let is_new = |config: Tiles| config == fresh;
+            let right = *reference.get_or_insert(is_new(config.consts));
+            if right == is_new(config.consts) { Ok(cost(config)) } else { Err(wrong("other results")) }
+        });
+        let plan = Plan::of(space).unwrap();
+        let start =
+            start.and_then(|start| plan.kept.iter().map(|one| one.config).find(|config| config.consts == start));
+        search(plan, &settings, subject(&[64, 64]), start, &mut measure).unwrap()
+    };
+    assert_eq!(tuned(&space, None, None).tried.len(), 2);
+    let wider = space.constexpr(0, [128, 64]).where_(move |config| config.bm == 64 || config.consts == fresh);
+    let other = Tiles { bn: 96, ..SMALL };
+    for (start, broken, best) in
+        [(None, None, other), (Some(SMALL), None, other), (Some(SMALL), Some(SMALL), other), (None, Some(other), SMALL)]
+    {
+        let outcome = tuned(&wider, start, broken);
+        let new = outcome.tried.iter().find(|tried| tried.config.consts == fresh).unwrap();
+        assert!(new.result.is_err(), "{start:?}, {broken:?}: {new:?}");
+        assert_eq!(outcome.best.consts, best, "{start:?}, {broken:?}");
+    }
 }
 
 /// The best of a near size is tried first.
@@ -256,6 +293,7 @@ fn rows_are_tried_first_and_stay_unless_they_are_beaten() {
             start: rows.own,
             seeds: rows.own.into_iter().chain(rows.near.iter().copied()).collect(),
             tried: Vec::new(),
+            has_reference: false,
             warnings: Vec::new(),
         };
         let outcome = run.run().unwrap();
