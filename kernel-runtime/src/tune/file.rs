@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// What went wrong, with the reason of whoever noticed.
@@ -42,14 +42,22 @@ pub(super) fn replace(path: &Path, change: impl FnOnce(Option<String>) -> Result
     written.map_err(refused)
 }
 
-/// Appends lines to a file in one piece.
+/// Appends lines to a file in one piece. Where its last line has no end, as a process that was killed leaves it, they begin
+/// with one: what is half stays alone.
 ///
 /// # Errors
 /// [`Error::Tuning`] with what the file system says.
 pub(super) fn append(path: &Path, lines: &str) -> Result<()> {
     let append = || {
         let _turn = turn(path)?;
-        OpenOptions::new().create(true).append(true).open(path)?.write_all(lines.as_bytes())
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+        let mut last = [b'\n'];
+        if file.seek(SeekFrom::End(0))? > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        let end = if last == [b'\n'] { "" } else { "\n" };
+        file.write_all(format!("{end}{lines}").as_bytes())
     };
     append().map_err(|error| tuning_error(format!("{} cannot be written", path.display()), error))
 }

@@ -227,6 +227,10 @@ fn half_a_line_is_passed_over() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 20]).unwrap();
     assert_eq!(read_log(&path).unwrap().len(), 2);
+    // What comes next is a line of its own.
+    run(&tiles(), &Settings { seed: 1, trials: 4, ..settings }, |config| Ok(cost(config))).unwrap();
+    let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+    assert_eq!((lines, read_log(&path).unwrap().len()), (5, 4));
 }
 
 const OTHER: Tiles = Tiles { bm: 256, bn: 64, bk: 16, swap: false };
