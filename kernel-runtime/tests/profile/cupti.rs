@@ -1,6 +1,7 @@
 //! A model of CUPTI, which the test compiles and opens in its place: it counts and samples what it is told to, and refuses
 //! what CUPTI's headers do not allow. With `--cfg refuses` nobody may count, with `--cfg old` it is of CUDA 11, with
-//! `--cfg starts_nothing` it takes no samples after all, and with `--cfg is_full` the hardware has no room for more of them.
+//! `--cfg starts_nothing` it takes no samples after all, with `--cfg is_full` the hardware has no room for more of them, and with
+//! `--cfg collects` it begins to collect kernels, but knows no contexts.
 //!
 //! It is no part of a crate. Its unsafe blocks rely on what CUPTI's callers promise: that pointers are those of its headers.
 
@@ -28,6 +29,7 @@ struct State {
     sampling: Option<usize>,
     gotten: u32,
     flushed: bool,
+    collecting: bool,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -40,6 +42,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     sampling: None,
     gotten: 0,
     flushed: false,
+    collecting: false,
 });
 
 fn state() -> std::sync::MutexGuard<'static, State> {
@@ -102,11 +105,15 @@ extern "C" fn cuptiActivityRegisterCallbacks(_: *const c_void, _: *const c_void)
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiActivityEnable(_: c_int) -> c_int {
-    INVALID_OPERATION
+    let state = &mut *state();
+    assert!(!state.collecting, "nobody has disabled what collects");
+    state.collecting = cfg!(collects);
+    done(state.collecting, INVALID_OPERATION)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuptiActivityDisable(_: c_int) -> c_int {
+    state().collecting = false;
     SUCCESS
 }
 

@@ -25,7 +25,10 @@ fn has_cupti(cfg: Option<&str>) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(&rustc);
     command.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=cupti", "-Cpanic=abort", "-o"]);
-    command.arg(folder.join("libcupti.so")).arg(source).arg("--check-cfg=cfg(refuses, old, starts_nothing, is_full)");
+    command
+        .arg(folder.join("libcupti.so"))
+        .arg(source)
+        .arg("--check-cfg=cfg(refuses, old, starts_nothing, is_full, collects)");
     let output = match command.args(cfg.map(|cfg| format!("--cfg={cfg}"))).output() {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -130,6 +133,22 @@ fn samples_that_do_not_begin_are_an_error() -> Result<()> {
         for _ in 0..2 {
             let error = profile::samples(&device, || -> Result<()> { panic!("nothing runs") }).unwrap_err().to_string();
             assert!(error.contains("cuptiPCSamplingStart: CUPTI_ERROR_INVALID_OPERATION"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// A profile without CUPTI's times leaves nothing enabled behind, which the model looks at when the next one begins.
+#[test]
+fn collecting_that_does_not_begin_ends() -> Result<()> {
+    if in_model("collecting_that_does_not_begin_ends", &Settings::default()) && has_cupti(Some("collects")) {
+        let device = Device::cuda(0)?;
+        for _ in 0..2 {
+            let ((), profile) = kernel_runtime::profile(&device, || Ok(()))?;
+            assert!(
+                matches!(&profile.source, Source::Events { why } if why.contains("cuptiGetContextId")),
+                "{profile}"
+            );
         }
     }
     Ok(())

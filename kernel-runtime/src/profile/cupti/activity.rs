@@ -135,16 +135,18 @@ impl Collecting {
     pub(in crate::profile) fn begin(context: CUcontext) -> Result<Collecting, String> {
         let (cupti, functions) = ready()?;
         register(cupti, functions)?;
-        let (mut id, mut began) = (0, 0);
+        // SAFETY: it takes no pointer.
+        cupti.check("cuptiActivityEnable", unsafe { (functions.enable)(CONCURRENT_KERNEL) })?;
+        // Dropped where the rest fails, it disables what is enabled now.
+        let mut collecting = Collecting { cupti, functions, context: 0, began: 0 };
         // SAFETY: the context is alive; the places are writable.
         unsafe {
-            cupti.check("cuptiActivityEnable", (functions.enable)(CONCURRENT_KERNEL))?;
-            cupti.check("cuptiGetContextId", (functions.get_context_id)(context, &mut id))?;
-            cupti.check("cuptiGetTimestamp", (functions.get_timestamp)(&mut began))?;
+            cupti.check("cuptiGetContextId", (functions.get_context_id)(context, &mut collecting.context))?;
+            cupti.check("cuptiGetTimestamp", (functions.get_timestamp)(&mut collecting.began))?;
         }
         lock().clear();
         DROPPED.store(0, Ordering::Relaxed);
-        Ok(Collecting { cupti, functions, context: id, began })
+        Ok(collecting)
     }
 
     /// What to call CUPTI.
