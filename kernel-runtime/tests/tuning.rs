@@ -6,7 +6,7 @@
 mod kernels;
 
 use kernel_runtime::launch::{Constexprs, UnsafeCall};
-use kernel_runtime::tune::{Ended, FailureKind, Space, Tuner};
+use kernel_runtime::tune::{Ended, FailureKind, Space, Tuner, read_log};
 use kernel_runtime::{Device, Result};
 use kernels::{ADD, AddConsts, leak};
 use tilewright_driver_model::{Settings, in_model, take_violations};
@@ -54,5 +54,29 @@ fn a_kernel_that_breaks_the_context_ends_the_search() -> Result<()> {
     assert_eq!(last, Some((BREAKS, Err(FailureKind::Lost))));
     let [warning] = &outcome.warnings[..] else { panic!("{:?}", outcome.warnings) };
     assert!(warning.contains("this is the best so far"), "{warning}");
+    Ok(())
+}
+
+/// What was measured of other code, or code that another driver compiled, is measured again.
+#[test]
+fn trials_name_the_compiler_and_the_driver() -> Result<()> {
+    if !in_model("trials_name_the_compiler_and_the_driver", &Settings::default()) {
+        return Ok(());
+    }
+    const N: usize = 64;
+    let path = std::env::temp_dir().join(format!("tilewright-trials-{}.jsonl", std::process::id()));
+    for device in [Device::cpu(), Device::cuda(0)?] {
+        let (x, mut out) = (device.zeros::<f32>(N)?, device.zeros::<f32>(N)?);
+        let kernel = leak(ADD);
+        Tuner::new(Space::<AddConsts>::new().constexpr(0, [64]))
+            .log(&path)
+            .run(&device, |config, trial| trial.launch(config.call(kernel, &x, &x, &mut out, N as i32).grid(1)))?;
+    }
+    let versions: Vec<String> = read_log(&path)?.into_iter().map(|record| record.subject.version).collect();
+    std::fs::remove_file(&path).expect("a log");
+    let [on_cpu, on_gpu] = &versions[..] else { panic!("{versions:?}") };
+    let driver = on_gpu.strip_prefix(on_cpu).expect("the same compiler");
+    assert!(driver.contains("driver ") && driver.contains("of CUDA "), "{driver}");
+    assert!(on_cpu.len() > env!("CARGO_PKG_VERSION").len(), "{on_cpu} tells changed sources apart");
     Ok(())
 }

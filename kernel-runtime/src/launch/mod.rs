@@ -74,12 +74,12 @@ pub use chosen::{ConditionFailure, FailedCondition, LaunchVariant};
 pub use compiled::CompiledKernel;
 pub use configured::{Config, Constexprs, LaunchOptions};
 pub use definition::{KernelSource, SourceFile};
-pub(crate) use gpu::MISSING_COMPILER;
 pub use gpu::Shipped;
 #[doc(hidden)] // For what looks into archives.
 pub use gpu::machine::nvdisasm::Nvdisasm;
 pub use gpu::machine::ptxas::Ptxas;
 pub(crate) use gpu::stored::{entries_of, shipped};
+pub(crate) use gpu::{MISSING_COMPILER, compiler_name};
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;

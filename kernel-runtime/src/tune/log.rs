@@ -1,7 +1,7 @@
 //! Every trial, one line of JSON each, in a file beside the table: what was measured once need not be measured again.
 //!
-//! A trial counts again only where all is as it was: the kernel's code, device, dtypes, sizes, and the version of the
-//! compiler. What was measured otherwise says what to try first.
+//! A trial counts again only where all is as it was: the kernel's code, device, dtypes, sizes, the compiler and
+//! the driver. What was measured otherwise says what to try first.
 
 use super::file;
 use super::measure::{Clock, Failure};
@@ -18,7 +18,7 @@ pub struct Subject {
     pub kernel: String,
     /// A hash of the tile IR of the kernels that are launched.
     pub code: String,
-    /// The version of the compiler.
+    /// The compiler with its version, and on a GPU the driver.
     pub version: String,
     /// The device's name.
     pub device: String,

@@ -102,9 +102,10 @@ pub use table::{Row, Table, Tuned, bucket};
 pub use tuner::search;
 
 use crate::device::Device;
+use crate::driver;
 use crate::error::Result;
 use crate::graph::capture;
-use crate::launch::{CallShape, Config, Constexprs, Target, Trial};
+use crate::launch::{CallShape, Config, Constexprs, Target, Trial, compiler_name};
 use device::OnDevice;
 use rows::Rows;
 use std::path::PathBuf;
@@ -370,10 +371,19 @@ impl<C: Constexprs> Tuner<C> {
         Subject {
             kernel: self.name.clone().unwrap_or_else(named),
             code: plan::code(kernel.map(|kernel| kernel.source().ir)),
-            version: env!("CARGO_PKG_VERSION").to_string(),
+            version: version(device),
             device: device.name().to_string(),
             dtype: self.dtype.clone().or_else(|| shape.map(|shape| shape.dtypes())).unwrap_or_default(),
             sizes: self.sizes.clone(),
         }
+    }
+}
+
+/// What makes code of kernels, or runs them on the CPU; on a GPU, the driver too, whose compiler is the last one.
+fn version(device: &Device) -> String {
+    let compiler = compiler_name();
+    match device.is_cuda().then(driver::load) {
+        Some(Ok(driver)) => format!("{compiler}, {}", driver.name()),
+        _ => compiler.to_string(),
     }
 }

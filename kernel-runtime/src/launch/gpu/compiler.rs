@@ -43,6 +43,11 @@ pub(super) fn fingerprint() -> Option<&'static str> {
     FOUND.get_or_init(find).as_deref()
 }
 
+/// What tells the compiler of this process from others as well as can be said; the runtime's own name where there is none.
+pub(crate) fn compiler_name() -> &'static str {
+    fingerprint().unwrap_or(env!("TILEWRIGHT_COMPILER"))
+}
+
 /// Whether what was compiled in this process is what [`fingerprint`] says.
 #[cfg(jit)]
 pub(super) fn is_as_fingerprinted() -> bool {

@@ -53,7 +53,7 @@ use std::sync::Arc;
 use variant::Variant;
 
 pub(super) use ahead::{compile_ahead, estimate};
-pub(crate) use compiler::MISSING as MISSING_COMPILER;
+pub(crate) use compiler::{MISSING as MISSING_COMPILER, compiler_name};
 pub(super) use inspect::{compile, compile_call, compile_on};
 pub use stored::Shipped;
 pub(super) use stored::of_archives as shipped;
