@@ -102,6 +102,43 @@
 //! tuned.verify(|config, _| config.request::<f32>().options(config.options).place(Target::sm_90a()).map(drop))?;
 //! ```
 //!
+//! Sizes that no row is for get the row that is nearest, up to a factor of four over all sizes, of larger sizes or of smaller
+//! ones: fast enough mostly, and better than constants. A kernel that is right for some sizes only, such as one whose block
+//! must hold a whole row, looks at what it is given before it launches:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright::tune::{Table, Tuned};
+//!
+//! /// Multiplies each row by the reciprocal of its largest element. `BLOCK` is at least `columns`.
+//! #[kernel]
+//! pub fn normalise<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, columns: i32) {
+//!     let (start, column) = (program_id(0) * columns, arange(0, BLOCK));
+//!     let row = load(x + start + column, mask = column < columns, other = f32::NEG_INFINITY);
+//!     store(out + start + column, row / max(row, axis = 0), mask = column < columns);
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let (device, rows, columns) = (Device::best()?, 3, 1500);
+//!     let mut table = Table::new();
+//!     table.insert("normalise", device.name(), "", &[rows, 1000], &NormaliseConsts { BLOCK: 1024 }.into());
+//!     let tuned: Tuned<NormaliseConsts> = table.of("normalise", device.name(), "")?;
+//!
+//!     let near = tuned.get(&[rows, columns]);
+//!     assert_eq!(near.map(|config| config.BLOCK), Some(1024), "1000 columns are near to 1500");
+//!
+//!     let (x, mut out) = (device.full(rows * columns, 2.0f32)?, device.zeros::<f32>(rows * columns)?);
+//!     let call = NormaliseConsts { BLOCK: columns.next_power_of_two() }.call(&x, &mut out, columns as i32);
+//!     let call = match near.filter(|config| config.BLOCK >= columns) {
+//!         Some(config) => call.configured(config),
+//!         None => call,
+//!     };
+//!     call.grid(rows).launch(&device)?;
+//!     assert_eq!(out.to_vec()?, vec![1.0; rows * columns]);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! Where a rule is better than a table, [`Tuned::heuristic`](crate::tune::Tuned::heuristic) takes a closure, and
 //! [`Tuned::or`](crate::tune::Tuned::or) one for the sizes that the table does not have.
 //!

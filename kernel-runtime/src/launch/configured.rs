@@ -158,9 +158,9 @@ macro_rules! configured {
         }
 
         impl<'a, C: Constexprs> $call<'a, C, NoGrid> {
-            /// The configuration of a table for these sizes, if it has one; otherwise the call stays as it is. Before the
-            /// grid, which may depend on it. Nothing is ever measured here: tables are filled by a
-            /// [`Tuner`](crate::tune::Tuner), or by heuristics.
+            /// The configuration of a table for these sizes, or for near ones ([`Tuned::get`](crate::tune::Tuned::get)), if
+            /// it has one; otherwise the call stays as it is. Before the grid, which may depend on it. Nothing is ever
+            /// measured here: tables are filled by a [`Tuner`](crate::tune::Tuner), or by heuristics.
             #[inline]
             pub fn tuned(self, tuned: &crate::tune::Tuned<C>, sizes: &[usize]) -> Self {
                 match tuned.get(sizes) {

@@ -255,7 +255,9 @@ impl<C: Constexprs> Tuned<C> {
         self.rows.push((doublings(sizes), config));
     }
 
-    /// The configuration for these sizes.
+    /// The configuration for these sizes: of a row for sizes that round up to the same powers of two, or for near ones, which
+    /// may be smaller. A kernel that is not right for all sizes looks at it before it launches, and gives it to the call with
+    /// `configured`.
     #[inline]
     pub fn get(&self, sizes: &[usize]) -> Option<Config<C>> {
         match key(sizes).and_then(|key| self.exact.get(&key)) {
