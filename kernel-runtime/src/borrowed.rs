@@ -9,10 +9,10 @@
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::gate::{self, Gate};
 use crate::graph::capture;
 use crate::launch::are_noted;
 use crate::ledger::Touch;
-use crate::replay_gate::{self, Gate};
 use crate::report_slot::LaunchId;
 use crate::storage::{Address, Fill, Storage};
 use crate::stream::Stream;
@@ -205,7 +205,7 @@ impl<'a> Memory<'a> {
             return target.copy_from_borrowed(start, source.address(range.start), range.len());
         }
         capture::refuse("copying to borrowed memory")?;
-        let _entered = replay_gate::enter(source.gate());
+        let _entered = gate::enter(source.gate());
         let stream = target.home();
         source.begin_read(&stream)?;
         // SAFETY: both ranges are inside memory of this context. The source is ordered above, if it is a buffer's; else

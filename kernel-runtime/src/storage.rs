@@ -8,9 +8,9 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::Result;
+use crate::gate::{self, Gate};
 use crate::graph::capture;
 use crate::ledger::{BufferId, Ledger, LogPosition, Touch, Use};
-use crate::replay_gate::{self, Gate};
 use crate::report_slot::LaunchId;
 use crate::stream::Stream;
 use crate::tracking::Tracking;
@@ -244,7 +244,7 @@ impl Storage {
     /// The host sets these bytes next, in several steps.
     pub(crate) fn begin_set(&self, range: &Range<usize>) -> Result<()> {
         capture::refuse("filling a buffer")?;
-        let _entered = replay_gate::enter([&self.gate]);
+        let _entered = gate::enter([&self.gate]);
         self.set_by_host(range);
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Storage {
     /// Overwrites bytes from `start` on with those of memory that somebody else owns. What these depend on is not known.
     pub(crate) fn copy_from_borrowed(&self, start: usize, source: Address, bytes: usize) -> Result<()> {
         capture::refuse("copying a buffer")?;
-        let _entered = replay_gate::enter([&self.gate]);
+        let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
         // SAFETY: the target is inside the memory, and ordered; whoever borrowed the source vouches for it.
@@ -304,7 +304,7 @@ impl Storage {
     /// `range` is inside the memory and `to` is writable for its length.
     pub(crate) unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
         capture::refuse("reading a buffer")?;
-        let entered = replay_gate::enter([&self.gate]);
+        let entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_read(&stream)?;
         // SAFETY: promised by the caller; nobody writes while `self` is borrowed, and a graph waits until the copy is given to
@@ -322,7 +322,7 @@ impl Storage {
     /// caller has exclusive access to them.
     pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
         capture::refuse("writing a buffer")?;
-        let _entered = replay_gate::enter([&self.gate]);
+        let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
         self.write_unordered(start, source, &stream)?;
@@ -340,7 +340,7 @@ impl Storage {
     /// target range, and both ranges are inside their memory.
     pub(crate) fn copy_from(&self, start: usize, source: &Storage, range: Range<usize>) -> Result<()> {
         capture::refuse("copying a buffer")?;
-        let _entered = replay_gate::enter([&self.gate, &source.gate]);
+        let _entered = gate::enter([&self.gate, &source.gate]);
         let stream = self.home();
         source.begin_read(&stream)?;
         self.begin_write(&stream)?;
@@ -357,7 +357,7 @@ impl Storage {
     /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
     pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
         capture::refuse("filling a buffer")?;
-        let _entered = replay_gate::enter([&self.gate]);
+        let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
         // SAFETY: the range is inside the memory; allocations and elements are aligned.

@@ -9,7 +9,9 @@
 //! later work, which costs time but is sound). While all uses are on one stream, which is nearly
 //! always, a use costs one atomic compare.
 //!
-//! All views of a buffer share its record: two halves that are written on two streams are ordered.
+//! All views of a buffer share its record: two halves that are written on two streams are ordered. Since a use
+//! on one stream replaces those before it, which may not have been given to their stream yet if a second thread makes
+//! them, uses of halves are behind the buffer's [`gate`](crate::gate).
 //!
 //! Beside that it keeps the place in the [`ledger`](crate::ledger) of the last operation that wrote the
 //! buffer, if that depends on a launch that can fail.

@@ -199,7 +199,8 @@ impl<'a, T: DType> View<'a, T> {
     /// Orders a read that the caller gives to `stream` next as part of `launch`, while it still borrows the view,
     /// after the work that writes the elements. Whoever reads what the launch writes is told the errors that the
     /// elements depend on. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by
-    /// another thread meanwhile.
+    /// another thread until the read is given to the stream; nor must another part of the buffer, from
+    /// [`ViewMut::split_at_mut`], be used by another thread.
     ///
     /// # Errors
     ///
@@ -262,13 +263,18 @@ impl<'a, T: DType> ViewMut<'a, T> {
         Ok(ViewMut { start: self.start + range.start, len: range.len(), ..self })
     }
 
-    /// The first `at` elements, and the others.
+    /// The first `at` elements, and the others. Two threads may use the parts, on two streams. Each use of the buffer
+    /// takes a lock from then on, until it is given to its stream.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidRange`] if the view has fewer than `at` elements.
     pub fn split_at_mut(self, at: usize) -> Result<(ViewMut<'a, T>, ViewMut<'a, T>)> {
         resolve(..at, self.len)?;
+        // The record of uses is one for both parts.
+        if let Some(gate) = self.memory.gate() {
+            gate.shut();
+        }
         let right = ViewMut { start: self.start + at, len: self.len - at, ..self };
         Ok((ViewMut { len: at, ..self }, right))
     }
@@ -340,7 +346,8 @@ impl<'a, T: DType> ViewMut<'a, T> {
 
     /// Orders a write that the caller gives to `stream` next as part of `launch`, while it still
     /// borrows the view, after all other uses. Readers are told the launch's error; the launch may read the elements
-    /// too. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by another thread meanwhile.
+    /// too. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by another thread until the write is
+    /// given to the stream; nor must another part of the buffer, from [`ViewMut::split_at_mut`], be used by another thread.
     ///
     /// # Errors
     ///
@@ -421,5 +428,31 @@ impl<T: DType> fmt::Debug for View<'_, T> {
 impl<T: DType> fmt::Debug for ViewMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ViewMut<{}>({} elements on {})", T::ELEMENT, self.len, self.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// The parts have one record of uses, in which a use replaces those that are on their way to another stream.
+    #[test]
+    fn parts_are_used_one_after_the_other() -> Result<()> {
+        let mut buffer = Device::cpu().zeros::<i32>(8)?;
+        let (left, mut right) = buffer.split_at_mut(4)?;
+        let on_the_way = gate::enter(left.memory.gate());
+        assert_eq!(on_the_way.len(), 1);
+        std::thread::scope(|scope| {
+            let (sender, filled) = mpsc::channel();
+            scope.spawn(move || sender.send(right.fill(3)).expect("somebody listens"));
+            assert!(filled.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
+            drop(on_the_way);
+            filled.recv().expect("the thread does not panic")
+        })?;
+        assert_eq!(buffer.to_vec()?, [0, 0, 0, 0, 3, 3, 3, 3]);
+        Ok(())
     }
 }

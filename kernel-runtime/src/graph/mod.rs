@@ -39,7 +39,7 @@ mod replay_slots;
 mod uses;
 
 use crate::error::Result;
-use crate::replay_gate;
+use crate::gate;
 use crate::report_slot::LaunchId;
 use crate::stream::Stream;
 pub(crate) use capture::HostLaunch;
@@ -120,10 +120,11 @@ impl Graph {
         if self.launches == 0 {
             return Ok(());
         }
-        let _entered = replay_gate::enter(self.uses.gates());
+        let _entered = gate::enter(self.uses.gates());
         match &self.work {
             Work::Host(launches) => self.run(launches),
             Work::Cuda(graph) => graph.launch(&self.stream, |first| {
+                self.stream.note_thread();
                 self.uses.begin(&self.stream)?;
                 self.uses.note(&self.stream, first, true);
                 Ok(())

@@ -1,9 +1,9 @@
 //! Which buffers a graph uses, and what its launches do to them.
 
 use crate::error::Result;
+use crate::gate::Gate;
 use crate::ledger::Steps;
 use crate::ledger::{Ledger, LogPosition, Touch};
-use crate::replay_gate::Gate;
 use crate::report_slot::LaunchId;
 use crate::storage::Storage;
 use crate::stream::Stream;

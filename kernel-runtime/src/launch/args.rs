@@ -16,9 +16,9 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use crate::gate::{self, Entered};
 use crate::graph::capture::Recording;
 use crate::ledger::{Ledger, LogPosition, Touch, Use};
-use crate::replay_gate::{self, Entered};
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::tensor::{DescRef, DescRefMut, Inner, TensorFacts, TensorLayout};
@@ -464,5 +464,5 @@ pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
 
 #[cold]
 fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    replay_gate::enter(args.iter().filter_map(|arg| arg.memory?.gate()))
+    gate::enter(args.iter().filter_map(|arg| arg.memory?.gate()))
 }

@@ -256,6 +256,14 @@ impl Stream {
         Ok(RecordHandle::new(self, acquired, place))
     }
 
+    /// This thread gives the stream work next that those who wait for the stream must wait for.
+    #[inline]
+    pub(crate) fn note_thread(&self) {
+        if let Work::Cuda { queue, .. } = &self.0.work {
+            queue.note_thread();
+        }
+    }
+
     /// Whether somebody else captures the stream.
     pub(crate) fn is_captured(&self) -> Result<bool> {
         match &self.0.work {

@@ -353,6 +353,25 @@ fn long_graphs_are_replayed() -> Result<()> {
     })
 }
 
+/// The default stream of a thread is another one on each. Whoever waits where the graph was recorded waits for the replays of
+/// all threads.
+#[test]
+fn replays_of_another_thread_are_waited_for() -> Result<()> {
+    if Device::cuda_count() == 0 || cfg!(not(jit)) {
+        println!("skipped: no CUDA device");
+        return Ok(());
+    }
+    // SAFETY: every thread has this stream, in the primary context.
+    let device = unsafe { Device::of_stream(0, 2)? };
+    let x = device.full(3, 1.0f32)?;
+    let mut out = device.zeros::<f32>(2)?;
+    let graph = device.capture(|| gather(leak(GATHER), &x, &mut out, 3, 1.0).grid(2).launch(&device))?;
+    std::thread::scope(|scope| scope.spawn(|| graph.replay()).join().expect("the thread does not panic"))?;
+    let error = device.synchronize().expect_err("the index is beyond the end");
+    assert!(matches!(error, Error::OutOfBounds { .. }), "{error}");
+    Ok(())
+}
+
 #[test]
 fn a_call_may_be_made_in_one_capture_and_dropped() -> Result<()> {
     on_devices(|device| {

@@ -5,7 +5,7 @@ mod made;
 mod refused;
 
 use kernel_runtime::launch::{Call, GRID_LIMITS, Kernel, Target};
-use kernel_runtime::{Access, Device, Error, Result};
+use kernel_runtime::{Access, Device, Error, Result, Stream, ViewMut};
 use kernels::{ADD, AddConsts, COUNT, GATHER, INLINED, add, count, gather, inlined, leak};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -352,6 +352,33 @@ fn streams_are_ordered_by_what_they_use() -> Result<()> {
             add::<_, 1024>(from, &ones, to, 1 << 16).grid(64).stream(&streams[round % 3]).launch(device)?;
         }
         assert_eq!(a.to_vec()?, vec![30.0; 1 << 16]);
+        Ok(())
+    })
+}
+
+/// Two threads write the halves of a buffer, each on a stream of its own, and whoever reads it waits for both.
+#[test]
+fn halves_are_written_by_two_threads() -> Result<()> {
+    on_devices(|device| {
+        let half = 1 << 12;
+        let (first, second) = (&device.new_stream()?, &device.new_stream()?);
+        let ones = device.full(half, 1.0f32)?;
+        let mut whole = device.zeros::<f32>(2 * half)?;
+        for round in 0..20 {
+            let (left, right) = whole.split_at_mut(half)?;
+            std::thread::scope(|scope| {
+                let write = |mut part: ViewMut<'_, f32>, stream: &Stream| {
+                    (0..10).try_for_each(|_| {
+                        let n = half as i32;
+                        add::<_, 1024>(&ones, &ones, &mut part, n).grid(4).stream(stream).launch(device)
+                    })
+                };
+                let other = scope.spawn(move || write(right, second));
+                write(left, first).and(other.join().expect("no panic"))
+            })?;
+            assert_eq!(whole.to_vec()?, vec![2.0; 2 * half], "round {round}");
+            whole.fill(0.0)?;
+        }
         Ok(())
     })
 }

@@ -1,14 +1,15 @@
-//! What keeps a graph's replay from coming between another thread's check and its use of a buffer.
+//! What keeps others from coming between a thread's check of a buffer and its use.
 //!
 //! A use of a buffer has two steps: it is ordered after earlier uses, then it is given to a
-//! stream. Between them nobody else may use the buffer. For launches and copies the borrow checker
-//! sees to that. A graph however holds buffers without borrowing them, so whoever uses one that
-//! *some* graph holds enters its gate for both steps. Buffers that no graph ever held, which are
-//! nearly all, pay one load.
+//! stream. Between them nobody else may write the buffer. For launches and copies on whole buffers the borrow
+//! checker sees to that. Two others can come between: the replay of a graph, which holds buffers without
+//! borrowing them, and a use of another part of the buffer, since the parts share one record. So
+//! whoever uses a buffer that *some* graph holds, or that was split, enters its gate for both steps. Buffers of which
+//! neither was ever true, which are nearly all, pay one load.
 //!
 //! The gate is shut before it can matter: a buffer joins a graph while it is borrowed for the
 //! launch that is recorded, and a use that conflicts with what the launch does to it needs a borrow
-//! that comes later.
+//! that comes later; a buffer is split by whoever has it alone.
 
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
