@@ -43,7 +43,12 @@ fn products_and_their_gradients_are_candles() {
         let b = random.variable(&[9, 24], device)?;
         let op = |x: &[Tensor]| matmul(&x[0].t()?, &x[1].t()?);
         let own = |x: &[Tensor]| x[0].t()?.contiguous()?.matmul(&x[1].t()?.contiguous()?);
-        check_gradients("matmul of transposes", &[&a, &b], sum, op, own)
+        check_gradients("matmul of transposes", &[&a, &b], sum, op, own)?;
+        // Matrices whose rows are not at one distance, by one matrix.
+        let a = random.variable(&[2, 24, 7], device)?;
+        let op = |x: &[Tensor]| matmul(&x[0].transpose(1, 2)?, &x[1].t()?);
+        let own = |x: &[Tensor]| x[0].transpose(1, 2)?.contiguous()?.broadcast_matmul(&x[1].t()?);
+        check_gradients("matmul of several transposes", &[&a, &b], sum, op, own)
     });
 }
 

@@ -2,6 +2,7 @@
 
 use super::fused::{Around, multiplied};
 use crate::prelude::*;
+use tilewright_kernels::general::contiguous;
 use tilewright_kernels::products::Matmul;
 use tilewright_kernels::{Context, Tensor as Scratch, TensorView, TensorViewMut};
 
@@ -104,9 +105,18 @@ candle_op! {
                     product(cx, &plain, a.transpose(1, 2)?, dy, db.view_mut()?)
                 }
                 (3, _) => {
-                    let (rows, b) = (a.rows::<T>()?, b.view::<T, 2>()?);
+                    let (rows, b) = (a.rows::<T>(), b.view::<T, 2>()?);
                     product(cx, &plain, dy.view::<T, 3>()?, b.transpose(0, 1)?, da.view_mut()?)?;
-                    product(cx, &plain, rows.transpose(0, 1)?, dy.rows::<T>()?, db.view_mut()?)
+                    match rows {
+                        Ok(rows) => product(cx, &plain, rows.transpose(0, 1)?, dy.rows::<T>()?, db.view_mut()?),
+                        // One matrix of all rows needs them at one distance.
+                        Err(_) => {
+                            let whole = contiguous(cx, a.view::<T, 3>()?)?;
+                            let [batch, m, k] = whole.shape();
+                            let rows = whole.view().reshape([batch * m, k])?;
+                            product(cx, &plain, rows.transpose(0, 1)?, dy.rows::<T>()?, db.view_mut()?)
+                        }
+                    }
                 }
                 _ => {
                     let (a, b, dy) = (a.view::<T, 2>()?, b.view::<T, 2>()?, dy.view::<T, 2>()?);
