@@ -106,6 +106,49 @@ fn bits_that_a_shift_leaves_bound_an_index() {
     assert_eq!(classes(&shifted(2))[1], loaded(Lacks::Above));
 }
 
+/// `cache[(id * n + lengths[id] % n) * 16 + lane] = lane`: the row after a ring's last, or what else the offsets are.
+fn ring(mended: &str) -> String {
+    format!(
+        r#"kernel ring "k.rs" safe bound {{
+  param %0 lengths: ptr i32
+  param %1 cache: ptr_mut i32
+  param %2 n: i32
+  %3: i32 = program_id {{axis = 0}}
+  %4: *lengths = add_ptr %0, %3
+  %5: i32 = load %4
+  %6: i32 = rem %5, %2
+  {mended}
+  %7: i32 = mul %3, %2
+  %8: i32 = add %7, %m
+  %9: i32 = const 16
+  %10: i32 = mul %8, %9
+  %11: i32[16] = arange {{lo = 0, hi = 16}}
+  %12: i32[16] = splat %10
+  %13: i32[16] = add %12, %11
+  %14: *cache[16] = splat %1
+  %15: *cache[16] = add_ptr %14, %13
+  store %15, %11
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn remainders_whose_sign_is_data_are_checked_per_lane() {
+    // No launch could show that the first program's row is not negative. What begins at zero does not mend it.
+    let bare = ring("%z: i32 = const 0\n  %m: i32 = add %z, %6");
+    assert_eq!(classes(&bare), [Class::LaunchCondition, Class::Residual(Open::Sign)]);
+    let launch = Launch { scalars: &[None, None, Some(8)], lengths: &[3, 3 * 8 * 16, 0], grid: 3 };
+    let env = LaunchEnv { scalars: launch.scalars, lengths: launch.lengths, grid: [3, 1, 1] };
+    assert!(prepare(&bare, Checks::AtLaunch).1.conditions.hold(&env));
+    // Here all launches show it.
+    let mended = ring("%s: i32 = add %6, %2\n  %m: i32 = rem %s, %2");
+    assert_eq!(classes(&mended), [Class::LaunchCondition; 2]);
+    assert!(holds(&mended, &launch));
+    assert!(!holds(&mended, &Launch { lengths: &[3, 3 * 8 * 16 - 1, 0], ..launch }));
+}
+
 /// A row that wraps around: `x[(program_id(0) * 64 + arange(0, 64)) % n]`, or what else the offsets are.
 fn wrapped(offsets: &str) -> String {
     MASKED

@@ -238,8 +238,8 @@ fn edge_values(dtype: DType) -> HostBuffer {
         DType::U16 => of!(u16),
         DType::U32 => of!(u32),
         DType::U64 => of!(u64),
-        DType::F8E4M3 => floats().into_iter().map(F8E4M3::from_f64).collect::<Vec<_>>().into(),
-        DType::F8E5M2 => floats().into_iter().map(F8E5M2::from_f64).collect::<Vec<_>>().into(),
+        DType::F8E4M3 => (0..=255).map(F8E4M3::from_bits).collect::<Vec<_>>().into(),
+        DType::F8E5M2 => (0..=255).map(F8E5M2::from_bits).collect::<Vec<_>>().into(),
         DType::F16 => floats().into_iter().map(f16::from_f64).collect::<Vec<_>>().into(),
         DType::BF16 => floats().into_iter().map(bf16::from_f64).collect::<Vec<_>>().into(),
         DType::F32 => floats().into_iter().map(|x| x as f32).collect::<Vec<_>>().into(),
@@ -294,9 +294,11 @@ fn casts_between_all_dtypes_agree_with_exact_arithmetic() {
             let got = bits(&map("cast %a", vec![input.clone()], to));
             for (source, got) in bits(&input).into_iter().zip(got) {
                 let value = num::from_bits(source, from);
-                let want = num::cast(value, to).unwrap_or_else(|| narrow(value, to));
+                let want = if from == to { Some(value) } else { num::cast(value, to) };
+                let want = want.unwrap_or_else(|| narrow(value, to));
                 let want = num::to_bits(want, to).unwrap_or_else(|| panic!("{value:?} of {from} as {to}"));
-                let both_nan = is_nan(got, to) && is_nan(want, to);
+                // Conversions to 8-bit floats give one NaN.
+                let both_nan = (!to.is_fp8() || from == to) && is_nan(got, to) && is_nan(want, to);
                 assert!(both_nan || got == want, "{value:?} of {from} as {to}: {got:#x}, want {want:#x}");
             }
         }

@@ -72,8 +72,8 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         BinaryOp::Add => add(dtype, a, b),
         BinaryOp::Sub => sub(dtype, a, b),
         BinaryOp::Mul => mul(dtype, a, b),
-        BinaryOp::Shl => match b.constant {
-            Some(count) => mul(dtype, a, &folded(1i64 << (count & i64::from(dtype.bits() - 1)), b)),
+        BinaryOp::Shl => match shift_count(dtype, b) {
+            Some(count) => mul(dtype, a, &folded(1i64 << count, b)),
             None => pure(&[a.clone(), b.clone()]),
         },
         BinaryOp::Div => match b.constant {
@@ -83,8 +83,8 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
             _ => pure(&[a.clone(), b.clone()]),
         },
         // An arithmetic shift rounds down, so negative numbers are no exception.
-        BinaryOp::Shr => match b.constant {
-            Some(count) if count < 31 => quotient(a, b, 1 << count.max(0)),
+        BinaryOp::Shr => match shift_count(dtype, b) {
+            Some(count) if count < 31 => quotient(a, b, 1 << count),
             _ => pure(&[a.clone(), b.clone()]),
         },
         BinaryOp::Rem => match b.constant {
@@ -115,6 +115,11 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => pure(&[a.clone(), b.clone()]),
     }
+}
+
+/// By how many bits a constant shifts: counts are taken modulo the width.
+fn shift_count(dtype: DType, count: &AxisInfo) -> Option<i64> {
+    count.constant.map(|count| count & i64::from(dtype.bits() - 1))
 }
 
 fn fold(op: BinaryOp, dtype: DType, x: i64, y: i64) -> Option<i64> {
@@ -356,9 +361,10 @@ pub(super) fn cast(from: DType, to: DType, a: &AxisInfo) -> AxisInfo {
     let fits = a.range.is_some_and(|(lo, hi)| fitting(to, Some(lo), Some(hi)).is_some());
     let widens = to.bits() > from.bits();
     let dims = a.dims.iter().map(|dim| {
-        // A run that meets the narrow type's wrap is no run in the wide one; aligned groups do not meet it.
+        // A run that meets the narrow type's wrap is no run in the wide one; aligned groups do not meet it. In a signed
+        // type it is in the middle of what the bits count.
         let contiguity = if widens && !fits { dim.aligned_run() } else { dim.contiguity };
-        let limit = 1u64 << to.bits().min(30);
+        let limit = 1u64 << (to.bits() - u32::from(to.is_signed_int())).min(30);
         DimInfo { contiguity, divisibility: dim.divisibility_at(contiguity).min(limit), constancy: dim.constancy }
     });
     AxisInfo { dims: dims.collect(), constant: a.constant.filter(|_| fits), range: a.range.filter(|_| fits) }

@@ -129,7 +129,15 @@ fn known_cases() {
     let cases: &[(&str, (u64, u64, u64))] = &[
         // cast
         ("%c: i64[128] = cast %bigs", (1, 128, 128)),
-        ("%c: i16[128] = cast %r", (128, 1 << 16, 1)),
+        // Numbers of 16 bits go on with the least one, in the middle of what the bits count if they have signs.
+        ("%c: i16[128] = cast %r", (128, 32768, 1)),
+        ("%c: u16[128] = cast %r", (128, 65536, 1)),
+        // Counts are taken modulo the width.
+        (
+            "%u: u16[128] = cast %r\n %e: u16 = const 18\n %es: u16[128] = splat %e\n %c: u16[128] = shr %u, %es",
+            (1, 1, 4),
+        ),
+        ("%e: i32 = const -29\n %es: i32[128] = splat %e\n %c: i32[128] = shr %r, %es", (1, 1, 8)),
         ("%t: bool = const true\n %c: bool[128] = splat %t", (1, 1, 128)),
         // add
         ("%c: i32[128] = add %r, %r", (1, 1, 1)),

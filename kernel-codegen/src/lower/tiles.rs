@@ -81,13 +81,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut places = vec![self.ir.i32(0); self.register_count(index)];
         let mut stride = bytes;
         let word = self.ir.int_type(32);
+        let signed = self.func.ty(index).dtype().is_some_and(DType::is_signed_int);
         for (dim, &size) in shape.iter().enumerate().rev() {
             let scale = self.ir.i32(stride as i32);
             if dim == usize::from(axis) {
                 let last = self.ir.i32(size as i32 - 1);
                 for (place, &at) in places.iter_mut().zip(self.registers(index).iter()) {
                     // The lowest bits are those of the remainder, whatever the sign.
-                    let at = self.ir.and(self.ir.resize(self.ir.int(at), word, false), last);
+                    let at = self.ir.and(self.ir.resize(self.ir.int(at), word, signed), last);
                     *place = self.ir.add(*place, self.ir.mul(at, scale));
                 }
             } else {

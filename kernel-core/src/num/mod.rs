@@ -64,13 +64,21 @@ fn power_of_two(exponent: i32) -> f64 {
 
 /// The value of a float dtype nearest to `value`, ties to even; infinite where it is too large, but the largest
 /// number of the 8-bit floats, whose conversions saturate.
-/// NaNs keep their sign and the upper bits of their payload. Values of other dtypes stay as they are.
+/// NaNs keep their sign and the upper bits of their payload, but those of the 8-bit floats, which all become one. Values of
+/// other dtypes stay as they are.
 pub fn round(value: f64, dtype: DType) -> f64 {
     let rounded = round_or_overflow(value, dtype);
     match format(dtype) {
+        Some(format) if dtype.is_fp8() && rounded.is_nan() => fp8_nan(&format),
         Some(format) if dtype.is_fp8() && rounded.is_infinite() => largest(&format).copysign(value),
         Some(_) | None => rounded,
     }
+}
+
+/// The NaN that conversions to an 8-bit float give: all bits but the sign.
+fn fp8_nan(format: &Format) -> f64 {
+    let payload = if format.ieee { u64::MAX << (52 - format.fraction) } else { 1 << 51 };
+    f64::from_bits(0x7ff << 52 | payload & u64::MAX >> 12)
 }
 
 /// As [`round`], but infinite beyond the range of every dtype.
@@ -185,7 +193,7 @@ pub fn limit(kind: LimitKind, dtype: DType) -> Option<Literal> {
                 -largest(&format)
             }
         }
-        LimitKind::Nan => f64::from_bits(0x7ff8_0000_0000_0000),
+        LimitKind::Nan => round(f64::from_bits(0x7ff8_0000_0000_0000), dtype),
         LimitKind::Epsilon => power_of_two(-(format.fraction as i32)),
         LimitKind::MinPositive => power_of_two(format.min_exponent),
     }))

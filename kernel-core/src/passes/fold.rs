@@ -98,6 +98,7 @@ fn folded(
             Some((num::select(condition, a, b)?, func.ty(*operands.get(1)?).dtype()?))
         }
         (ElementwiseOp::Fma, &[a, b, c]) => num::fma(dtype, a, b, c).map(|v| (v, dtype)),
+        (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) if *to == dtype => Some((a, dtype)),
         (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) => num::cast(a, *to).map(|v| (v, *to)),
         (ElementwiseOp::Bitcast { to: Dt::Known(to) }, &[a]) => num::bitcast(a, dtype, *to).map(|v| (v, *to)),
         (
@@ -262,7 +263,8 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
     let dtype = func.ty(a).dtype()?;
     let (left, right) = (uniform_constant(func, a), uniform_constant(func, b));
     if dtype.is_float() {
-        return binary_float(op, a, b, left, right);
+        // What an operation on these makes is finite, also of an infinity.
+        return if dtype == DType::F8E5M2 { None } else { binary_float(op, a, b, left, right) };
     }
     if dtype == DType::Bool {
         return binary_bool(op, a, b, left, right);

@@ -183,6 +183,7 @@ impl Checker<'_> {
         if bins.as_const().is_some_and(|bins| bins < 1) {
             return Err(self.report(SourceRange::of(expr), "a histogram has at least one bin"));
         }
+        self.check_shape(std::slice::from_ref(&bins), SourceRange::of(expr))?;
         let mut operands = vec![x.node];
         if let Some(mask) = mask {
             operands.push(self.mask(mask, &shape, "histogram")?);
@@ -254,6 +255,7 @@ impl Checker<'_> {
             let message = format!("`topk` takes 1 to {} elements", self.dim_source(size));
             return Err(self.report(place, message));
         }
+        self.check_shape(std::slice::from_ref(keep), place)?;
         if known.is_some_and(|(_, size)| size.is_some()) || keep == size {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Intervals of what is computed element by element.
 
-use kernel_core::backend::conditions::Node;
+use kernel_core::backend::conditions::{Node, NodeId};
 use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, UnaryOp, ValueId};
 
 use super::{Described, Describer, MAX_SELECTIONS, Source};
@@ -8,6 +8,9 @@ use crate::analysis::lanes::{Lanes, constant, hypotheses};
 
 /// A number of so many bits is bounded by these alone, as that of a dtype of 16 bits is.
 const SHORT: i128 = 16;
+
+/// How deep in a sum zero is looked for.
+const DEPTH: u8 = 8;
 
 impl Describer<'_> {
     pub(super) fn combine(&mut self, lanes: &Lanes, parts: &[Described], node: Node) -> Described {
@@ -17,6 +20,32 @@ impl Describer<'_> {
         let signed_by_data = parts.iter().any(|d| d.signed_by_data);
         let node = self.node(Node::Fits(raw, self.dtype(lanes.value)));
         Described { node, bounded_below: bounded, bounded_above: bounded, signed_by_data, source }
+    }
+
+    /// Whether zero is in an interval in every launch, as far as that is seen in so many steps.
+    fn has_zero(&self, node: NodeId, steps: u8) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return false };
+        let has = |node| self.has_zero(node, steps);
+        match self.conditions.nodes()[node.index()] {
+            Node::Fixed(lo, hi) => (lo..=hi).contains(&0),
+            Node::ProgramId(_) => true,
+            Node::Add(a, b) => has(a) && has(b),
+            Node::Mul(a, b) | Node::Either(a, b) => has(a) || has(b),
+            Node::Fits(inner, _) => has(inner),
+            Node::Argument(_)
+            | Node::NumPrograms(_)
+            | Node::Sub(..)
+            | Node::Div(..)
+            | Node::Rem(..)
+            | Node::Min(..)
+            | Node::Max(..)
+            | Node::And(..)
+            | Node::Shr(..)
+            | Node::Counter(..)
+            | Node::Induction { .. }
+            | Node::ClipAbove(..)
+            | Node::ClipBelow(..) => false,
+        }
     }
 
     /// The smaller or the larger of two values, which is bounded where one of them is.
@@ -115,8 +144,13 @@ impl Describer<'_> {
         let (a, b) = (self.describe(lanes.operand(args[0])), self.describe(lanes.operand(args[1])));
         let (x, y) = (a.node, b.node);
         match op {
-            // A sum with what may have either sign is mostly there to mend that: `(x % n + n) % n`.
-            BinaryOp::Add => Described { signed_by_data: false, ..self.combine(lanes, &[a, b], Node::Add(x, y)) },
+            // A sum with what may have either sign is mostly there to mend that: `(x % n + n) % n`. What begins at zero
+            // mends nothing: `x % n * d + arange(0, d)`.
+            BinaryOp::Add => {
+                let signed_by_data =
+                    a.signed_by_data && self.has_zero(y, DEPTH) || b.signed_by_data && self.has_zero(x, DEPTH);
+                Described { signed_by_data, ..self.combine(lanes, &[a, b], Node::Add(x, y)) }
+            }
             BinaryOp::Sub => Described { signed_by_data: false, ..self.combine(lanes, &[a, b], Node::Sub(x, y)) },
             BinaryOp::Mul => self.combine(lanes, &[a, b], Node::Mul(x, y)),
             BinaryOp::Div => {

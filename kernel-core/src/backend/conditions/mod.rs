@@ -31,7 +31,8 @@ mod written;
 pub struct NodeId(u32);
 
 impl NodeId {
-    fn index(self) -> usize {
+    /// Its place among [`LaunchConditions::nodes`].
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -1,6 +1,7 @@
 //! Binding one operation.
 
 use super::Binder;
+use super::shapes::is_shape;
 use super::unroll::copied_ops;
 use crate::ir::known::constant;
 use crate::ir::{
@@ -111,11 +112,20 @@ impl Binder<'_> {
             Ok(new) => {
                 let results = self.func.op(new).results.clone();
                 for (&old, new) in operation.results.iter().zip(results) {
-                    self.map[old.index()] = Some(new);
+                    if self.is_tile(old, new, operation.span) {
+                        self.map[old.index()] = Some(new);
+                    }
                 }
             }
+            // A call whose assertion fails has said what is wrong with it.
+            Err(_) if self.is_reported(operation.span) => {}
             Err(error) => self.error(operation.span, format!("`{}`: {error}", operation.op.name()), None),
         }
+    }
+
+    /// Whether a result can have the shape that follows from those of the operands; a mistake is reported.
+    fn is_tile(&mut self, old: ValueId, new: ValueId, span: Span) -> bool {
+        is_shape(&self.func.ty(new).shape) || self.shape(&self.source.ty(old).shape, span).is_some()
     }
 
     /// Puts the numbers in their places that constexprs have said of a loop; whether it can have them.

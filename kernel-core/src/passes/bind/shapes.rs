@@ -128,6 +128,15 @@ impl Binder<'_> {
     }
 }
 
+/// Whether a tile can have those dimensions.
+pub(super) fn is_shape(shape: &[Dim]) -> bool {
+    let values: Option<Vec<i64>> = shape.iter().map(Dim::as_const).collect();
+    values.is_some_and(|values| {
+        values.iter().all(|&len| wrong_length(len).is_none())
+            && values.iter().try_fold(1i64, |n, &len| n.checked_mul(len)).is_some_and(|n| n <= MAX_ELEMENTS)
+    })
+}
+
 /// What is wrong with the length of a dimension.
 fn wrong_length(len: i64) -> Option<String> {
     if len <= 0 {

@@ -56,8 +56,9 @@ struct Loop<'b> {
     body: RegionId,
     own: HashSet<OpId>,
     bounds: &'b Bounds,
-    known: HashMap<(ValueId, DType), Option<Rate>>,
-    /// Whether numbers of fewer bits than the offsets have gone into them.
+    /// Of each value that was asked for, and whether numbers of fewer bits have gone into it.
+    known: HashMap<(ValueId, DType), (Option<Rate>, bool)>,
+    /// Whether numbers of fewer bits than the offsets have gone into those of the copy that is looked at.
     narrow: bool,
 }
 
@@ -119,9 +120,11 @@ impl Emit<'_> {
 
     /// The rate of a value as a number of that dtype, which is the value's or a wider one that it is converted to.
     fn rate(&mut self, value: ValueId, dtype: DType, around: &mut Loop<'_>) -> Result<Option<Rate>> {
-        if let Some(&known) = around.known.get(&(value, dtype)) {
+        if let Some(&(known, narrow)) = around.known.get(&(value, dtype)) {
+            around.narrow |= narrow;
             return Ok(known);
         }
+        let others = std::mem::take(&mut around.narrow);
         let rate = match self.func.value(value).def {
             _ if self.is_outside(value, around) => Some(Rate::Nothing),
             Def::Param(_) | Def::Arg(_, 0) => Some(Rate::By(self.cursor().cast(around.bounds.step, dtype)?)),
@@ -133,7 +136,8 @@ impl Emit<'_> {
                 self.rate_of_result(&operation, dtype, around)?
             }
         };
-        around.known.insert((value, dtype), rate);
+        around.known.insert((value, dtype), (rate, around.narrow));
+        around.narrow |= others;
         Ok(rate)
     }
 
