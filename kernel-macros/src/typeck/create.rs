@@ -47,8 +47,9 @@ impl Checker<'_> {
             return Err(self.report_help(place, "this range has no elements", help));
         }
         self.check_shape(std::slice::from_ref(&len), place)?;
-        let fits = |d: &Dim| d.as_const().is_none_or(|v| i32::try_from(v).is_ok());
-        if !fits(&lo) || !fits(&hi) {
+        let fits = |d: Option<i64>| d.is_none_or(|v| i32::try_from(v).is_ok());
+        // The end is no number of the range: it may be the one behind the greatest `i32`.
+        if !fits(lo.as_const()) || !fits(hi.as_const().map(|end| end.saturating_sub(1))) {
             return Err(self.report(place, "the numbers of `arange` are i32, and these do not fit"));
         }
         let ty = VTy { elem: VElem::Data(DType::I32.into()), shape: vec![len] };

@@ -50,6 +50,21 @@ fn module_constants_are_those_of_the_module() {
 }
 
 #[kernel]
+fn to_the_end(out: PtrMut<i32>) {
+    store(out + arange(0, 4), arange(2_147_483_644, 2_147_483_648));
+}
+
+#[test]
+fn a_range_ends_with_the_greatest_number() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(4)?;
+        to_the_end(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [i32::MAX - 3, i32::MAX - 2, i32::MAX - 1, i32::MAX]);
+        Ok(())
+    });
+}
+
+#[kernel]
 fn with_flag<const FLAG: bool, const BLOCK: usize>(x: Ptr<i32>, out: PtrMut<i32>) {
     let i = arange(0, BLOCK);
     if FLAG {

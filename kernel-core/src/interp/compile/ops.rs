@@ -98,7 +98,8 @@ impl Compiler<'_> {
             CreateOp::Arange { lo, hi } => {
                 let bounds = (lo.as_const(), hi.as_const());
                 let (Some(lo), Some(hi)) = bounds else { return unsupported("unknown bounds of arange", self.span) };
-                if i32::try_from(lo).is_err() || i32::try_from(hi).is_err() {
+                // The end is no number of the range.
+                if i32::try_from(lo).is_err() || i32::try_from(hi.saturating_sub(1)).is_err() {
                     return unsupported("the bounds of arange exceed i32", self.span);
                 }
                 let out = self.result(operation)?;
