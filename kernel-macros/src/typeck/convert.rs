@@ -140,10 +140,10 @@ impl Checker<'_> {
             Mismatch::Constant(dt) => {
                 let name = self.bare_name(dt);
                 let message = format!("a constant has one dtype, but `{name}` stands for several");
-                // The widest dtype of its kind loses nothing on the way.
-                let wide = if may_be(&self.func, dt, DTypeBound::Float) { "f64" } else { "i64" };
-                let code = format!("{} as {wide} as {name}", self.source(literal));
-                let help = Help::write(literal.place, code.clone()).said(format!("convert it twice: `{code}`"));
+                let help = match self.names_constant(literal) {
+                    true => self.conversion(literal, dt),
+                    false => format!("convert the constant where its name stands: `NAME as {name}`").into(),
+                };
                 self.report_help(literal.place, message, help)
             }
         }
@@ -171,6 +171,13 @@ impl Checker<'_> {
                 format!("no dtype holds both: write `{left}` or `{right}`, whichever holds its values").into()
             }
         }
+    }
+
+    /// Whether an operand is the name of a constant, of whose type rustc makes any other.
+    fn names_constant(&self, operand: Operand) -> bool {
+        let Kind::Constant(index) = self.node(operand.node).kind else { return false };
+        let written = self.source.text(operand.place).unwrap_or_default();
+        written.rsplit("::").next().is_some_and(|last| last.trim() == self.constants[index].name)
     }
 
     /// The dtype that holds the values of two others, as far as there is one.

@@ -64,6 +64,25 @@ fn a_range_ends_with_the_greatest_number() {
     });
 }
 
+const BEYOND_F64: i64 = (1 << 53) + 1;
+
+/// As the message about a constant beside a dtype parameter says it.
+#[kernel]
+fn converted<T: Num>(x: Ptr<T>, out: PtrMut<T>) {
+    store(out, BEYOND_F64 as T);
+    store(out + 1, load(x) - BEYOND_F64 as T);
+}
+
+#[test]
+fn constants_become_dtype_parameters_without_losing_digits() {
+    check(|device| {
+        let (x, mut out) = (device.upload(&[0_i64])?, device.zeros::<i64>(2)?);
+        converted(&x, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [BEYOND_F64, -BEYOND_F64]);
+        Ok(())
+    });
+}
+
 #[kernel]
 fn with_flag<const FLAG: bool, const BLOCK: usize>(x: Ptr<i32>, out: PtrMut<i32>) {
     let i = arange(0, BLOCK);
