@@ -182,28 +182,19 @@ impl Checker<'_> {
 
     /// The dtype that holds the values of two others, as far as there is one.
     fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
-        let is = |dt, bound| admits(&self.func, dt, bound);
-        let [floats, ints] = [DTypeBound::Float, DTypeBound::Int].map(|bound| [is(x, bound), is(y, bound)]);
-        let wide = |dtype: DType| Some(Dt::Known(dtype));
         match (x, y) {
             (Dt::Known(DType::Bool), other) | (other, Dt::Known(DType::Bool)) => Some(other),
-            (Dt::Known(x), Dt::Known(y)) => meeting(x, y).map(Dt::Known),
-            (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if d.is_float() => {
-                wide(if d == DType::F64 { d } else { DType::F32 })
+            (Dt::Known(_) | Dt::Param(_), Dt::Known(_) | Dt::Param(_)) => {
+                meeting_of_any(&self.stands_for(x), &self.stands_for(y)).map(Dt::Known)
             }
-            // In `f16` a number as small as 65520 is infinite.
-            (Dt::Known(_), Dt::Param(_)) | (Dt::Param(_), Dt::Known(_)) if floats[0] || floats[1] => wide(DType::F32),
-            (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if ints[0] && ints[1] => {
-                (d != DType::U64).then_some(Dt::Known(DType::I64))
-            }
-            (Dt::Param(_), Dt::Param(_))
-                if (floats[0] || ints[0]) && (floats[1] || ints[1]) && floats != [false; 2] =>
-            {
-                wide(DType::F32)
-            }
-            (Dt::Param(_), Dt::Param(_)) if ints[0] && ints[1] => wide(DType::I64),
-            // Beside a dtype that may be an integer or a float.
-            (Dt::Param(_) | Dt::Known(_), Dt::Param(_) | Dt::Known(_)) => None,
+        }
+    }
+
+    /// The dtypes that one can stand for.
+    fn stands_for(&self, dt: Dt) -> Vec<DType> {
+        match dt {
+            Dt::Known(dtype) => vec![dtype],
+            Dt::Param(param) => admitted(self.func.dtype_params[param.index()].bound),
         }
     }
 
@@ -428,6 +419,9 @@ pub(super) fn default_of(class: Class) -> Dt {
 /// The dtype to which two others are converted: one of the two if it holds the other's values, else the narrowest that
 /// holds both, as far as there is one. Integers beside `f32` and `f64` become floats, as everywhere.
 fn meeting(x: DType, y: DType) -> Option<DType> {
+    if x == y {
+        return Some(x);
+    }
     let narrow = |float: DType| float.bits() <= 16;
     match (x.is_float(), y.is_float()) {
         (false, false) => {
@@ -450,9 +444,23 @@ fn meeting(x: DType, y: DType) -> Option<DType> {
     }
 }
 
+/// The dtypes of a bound.
+fn admitted(bound: DTypeBound) -> Vec<DType> {
+    DType::ALL.into_iter().filter(|dtype| bound.admits(*dtype)).collect()
+}
+
+/// The dtype to which two others are converted, each of which is any of several. Two integers never meet as floats.
+fn meeting_of_any(xs: &[DType], ys: &[DType]) -> Option<DType> {
+    let pairs = || xs.iter().flat_map(|&x| ys.iter().map(move |&y| (x, y)));
+    let met = pairs().map(|(x, y)| meeting(x, y)).collect::<Option<Vec<DType>>>()?;
+    let to = met.into_iter().map(Some).reduce(|a, b| meeting(a?, b?))??;
+    let integers = pairs().any(|(x, y)| !x.is_float() && !y.is_float());
+    (!integers || !to.is_float()).then_some(to)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{DType, meeting};
+    use super::{DType, DTypeBound, admitted, meeting, meeting_of_any};
 
     #[test]
     fn conversions_lose_nothing() {
@@ -481,6 +489,35 @@ mod tests {
         for (x, y, wanted) in cases {
             assert_eq!(meeting(x, y), wanted, "{x} and {y}");
             assert_eq!(meeting(y, x), wanted, "{y} and {x}");
+        }
+    }
+
+    #[test]
+    fn conversions_of_dtype_parameters_lose_nothing() {
+        use DType::{F16, F32, F64, I8, I32, I64, U64};
+        use DTypeBound::{Float, Int, Num, Signed};
+        let [float, int, num, signed] = [Float, Int, Num, Signed].map(admitted);
+        let cases: [(&[DType], &[DType], Option<DType>); 15] = [
+            (&[F16], &float, Some(F64)),
+            (&[F32], &float, Some(F64)),
+            (&[F64], &float, Some(F64)),
+            (&[I32], &float, Some(F64)),
+            (&[F32], &int, Some(F32)),
+            (&[F64], &int, Some(F64)),
+            (&[F32], &num, Some(F64)),
+            (&float, &float, Some(F64)),
+            (&float, &int, Some(F64)),
+            (&[I8], &int, None),
+            (&[I64], &int, None),
+            (&[U64], &int, None),
+            (&int, &int, None),
+            // Where one may be an integer, a float loses what the others hold.
+            (&[I32], &signed, None),
+            (&num, &num, None),
+        ];
+        for (x, y, wanted) in cases {
+            assert_eq!(meeting_of_any(x, y), wanted, "{x:?} and {y:?}");
+            assert_eq!(meeting_of_any(y, x), wanted, "{y:?} and {x:?}");
         }
     }
 }
