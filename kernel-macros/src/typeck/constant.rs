@@ -5,8 +5,10 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprLit, Lit, Path};
+use syn::{Expr, ExprLit, Lit, Path, Token};
 
 use super::record::Parts;
 use super::{Binding, Checker, Constexpr, Context, Operand, Val};
@@ -14,7 +16,7 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
 use crate::ops;
-use crate::source_range::SourceRange;
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Constant, Kind, Node, Stmt, VOp};
 use crate::types::{BOOL, Class, Declared, DtRef, VTy, admits, dtype_param};
 
@@ -407,6 +409,18 @@ impl Collector {
         f(self);
         self.depth -= 1;
     }
+
+    /// Arguments, of which those at `numbers` are no shapes where they stand in brackets: coordinates, sizes and strides.
+    fn arguments(&mut self, args: &Punctuated<Expr, Token![,]>, numbers: &Range<usize>) {
+        for (at, arg) in args.iter().enumerate() {
+            match bare(arg) {
+                Expr::Array(array) if numbers.contains(&at) => {
+                    array.elems.iter().for_each(|expr| self.visit_expr(expr))
+                }
+                _ => self.visit_expr(arg),
+            }
+        }
+    }
 }
 
 impl<'ast> Visit<'ast> for Collector {
@@ -414,12 +428,25 @@ impl<'ast> Visit<'ast> for Collector {
         self.inside(|c| visit::visit_expr_array(c, array));
     }
 
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.visit_expr(&call.receiver);
+        call.turbofish.iter().for_each(|turbofish| visit::visit_angle_bracketed_generic_arguments(self, turbofish));
+        let coordinates = ops::find_desc(&call.method.to_string()).map_or(0..0, |_| 0..1);
+        self.arguments(&call.args, &coordinates);
+    }
+
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
-        let is_arange = matches!(&*call.func, Expr::Path(p) if p.path.is_ident("arange"));
-        if is_arange {
-            self.inside(|c| visit::visit_expr_call(c, call));
-        } else {
-            visit::visit_expr_call(self, call);
+        let name = match &*call.func {
+            Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+            _ => None,
+        };
+        let name = name.unwrap_or_default();
+        self.visit_expr(&call.func);
+        match name.as_str() {
+            "arange" => self.inside(|c| c.arguments(&call.args, &(0..0))),
+            // Sizes and strides are numbers; then comes the shape of the blocks.
+            "tensor_desc" => self.arguments(&call.args, &(1..3)),
+            _ => self.arguments(&call.args, &ops::find_desc(&name).map_or(0..0, |_| 1..2)),
         }
     }
 

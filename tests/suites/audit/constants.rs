@@ -49,6 +49,29 @@ fn module_constants_are_those_of_the_module() {
     });
 }
 
+const LAST: i32 = 2;
+const ROWS: i64 = 4;
+
+/// Coordinates, sizes and strides are no shapes.
+#[kernel]
+fn rows_by_constants<const M: usize, const N: usize>(x: Ptr<i32>, out: PtrMut<i32>, columns: i32) {
+    let from = tensor_desc(x, [ROWS, columns], [columns, 1], [M, N]);
+    let to = tensor_desc(out, [ROWS, columns], [columns, 1], [M, N]);
+    to.store([LAST, 0], from.load([LAST - 1, LAST]) + LAST);
+}
+
+#[test]
+fn constants_among_coordinates_and_sizes_have_the_dtypes_of_these() {
+    check(|device| {
+        let (x, mut out) = (device.upload(&(0..32).collect::<Vec<i32>>())?, device.zeros::<i32>(32)?);
+        rows_by_constants::<1, 4>(&x, &mut out, 8).grid(1).launch(device)?;
+        let mut wanted = vec![0; 32];
+        wanted[16..20].copy_from_slice(&[12, 13, 14, 15]);
+        assert_eq!(out.to_vec()?, wanted);
+        Ok(())
+    });
+}
+
 #[kernel]
 fn to_the_end(out: PtrMut<i32>) {
     store(out + arange(0, 4), arange(2_147_483_644, 2_147_483_648));
