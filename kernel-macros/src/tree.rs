@@ -3,7 +3,7 @@
 //! Expressions have been flattened into a list of [`Stmt`]s in evaluation order, whose operands are [`Node`]s.
 //! Constants are no statements: the lowering makes one wherever a constant is used.
 
-use kernel_core::ir::{ConstId, Dim, InlinePtx, LimitKind, Op, ParamId, Unroll};
+use kernel_core::ir::{ConstId, Dim, Dt, InlinePtx, LimitKind, Op, ParamId, Unroll};
 
 use crate::source_range::{CallRef, SourceRange};
 use crate::types::{DtRef, VTy};
@@ -84,6 +84,18 @@ pub enum VOp {
     Limit(LimitKind),
     /// Zero of the node's dtype.
     Zero,
+}
+
+impl VOp {
+    /// What gives the lower bits of an integer in another dtype; nothing, if it is the same one. The two have one width, or
+    /// one is a dtype parameter.
+    pub fn bits_between(from: Dt, to: Dt) -> Option<VOp> {
+        match (from, to) {
+            (from, to) if from == to => None,
+            (Dt::Known(_), Dt::Known(_)) => Some(VOp::Bitcast),
+            (Dt::Param(_), _) | (_, Dt::Param(_)) => Some(VOp::Cast),
+        }
+    }
 }
 
 /// A constant of the user's crate.

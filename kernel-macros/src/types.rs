@@ -297,7 +297,16 @@ pub fn dtype_param(func: &Func, name: &str) -> Option<DtypeId> {
     Some(DtypeId::new(index as u32))
 }
 
-/// The unsigned dtype of the same width. Of a dtype parameter nothing is known: it stays as it is.
+/// The dtype in which two numbers of a dtype are subtracted, and wrap, where their distance is asked for: their own one. Of
+/// a dtype parameter no width is known, and `u64` has room for all.
+pub fn distance_of(dt: Dt) -> Dt {
+    match dt {
+        Dt::Known(_) => dt,
+        Dt::Param(_) => Dt::Known(DType::U64),
+    }
+}
+
+/// The unsigned dtype of the same width, which holds the distances of two numbers.
 pub fn unsigned_of(dt: Dt) -> Dt {
     match dt {
         Dt::Known(DType::I8) => Dt::Known(DType::U8),

@@ -27,7 +27,7 @@ use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Dt, ElementwiseOp, LimitKind,
 use super::Pass;
 use crate::source_range::SourceRange;
 use crate::tree::{ForStmt, IfStmt, Kind, Node, NodeId, Stmt, VOp, VarId, WhileStmt};
-use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
+use crate::types::{BOOL, DtRef, VElem, VTy, distance_of, unsigned_of};
 
 /// Appends operations on scalars to a list of statements.
 struct Writer<'p, 'a> {
@@ -65,9 +65,17 @@ impl Writer<'_, '_> {
         self.pass.node(Node { kind, ty, dim: None, constexpr: true, place: self.place })
     }
 
-    /// The same bits in another dtype of the same width.
+    /// The lower bits in another dtype.
     fn bits(&mut self, node: NodeId, from: Dt, to: Dt) -> NodeId {
-        if from == to { node } else { self.op(VOp::Bitcast, vec![node], to) }
+        VOp::bits_between(from, to).map_or(node, |op| self.op(op, vec![node], to))
+    }
+
+    /// How far `hi` is from `lo`, which is not greater, in the unsigned dtype of distances.
+    fn distance(&mut self, hi: NodeId, lo: NodeId, dt: Dt) -> NodeId {
+        let counts = distance_of(dt);
+        let [hi, lo] = [hi, lo].map(|node| self.bits(node, dt, counts));
+        let distance = self.binary(BinaryOp::Sub, hi, lo, counts);
+        self.bits(distance, counts, unsigned_of(counts))
     }
 
     /// Whether the loop has a first iteration.
@@ -92,9 +100,9 @@ impl Writer<'_, '_> {
         if self.pass.literal(stmt.step) == Some(1) {
             return last;
         }
-        let unsigned = unsigned_of(dt);
-        let distance = self.binary(BinaryOp::Sub, last, stmt.lo, dt);
-        let [distance, step] = [distance, stmt.step].map(|node| self.bits(node, dt, unsigned));
+        let unsigned = unsigned_of(distance_of(dt));
+        let distance = self.distance(last, stmt.lo, dt);
+        let step = self.bits(stmt.step, dt, unsigned);
         let beyond = self.binary(BinaryOp::Rem, distance, step, unsigned);
         let beyond = self.bits(beyond, unsigned, dt);
         self.binary(BinaryOp::Sub, last, beyond, dt)
@@ -194,11 +202,10 @@ impl Pass<'_> {
 
     /// The loop counts how far it is from its beginning.
     fn distances(&mut self, mut stmt: ForStmt, dt: Dt, out: &mut Vec<Stmt>) {
-        let (place, unsigned) = (stmt.place, unsigned_of(dt));
+        let (place, unsigned) = (stmt.place, unsigned_of(distance_of(dt)));
         let mut writer = Writer { pass: self, out, place };
         let enters = writer.enters(&stmt, dt);
-        let distance = writer.binary(BinaryOp::Sub, stmt.hi, stmt.lo, dt);
-        let distance = writer.bits(distance, dt, unsigned);
+        let distance = writer.distance(stmt.hi, stmt.lo, dt);
         let (zero, one) = (writer.int(0, unsigned), writer.int(1, unsigned));
         let greatest = writer.op(VOp::Limit(LimitKind::Max), Vec::new(), unsigned);
         let more = writer.compare(CmpOp::Lt, distance, greatest);

@@ -16,7 +16,7 @@ use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::SourceRange;
 use crate::tree::{ForStmt, Kind, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
-use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
+use crate::types::{BOOL, DtRef, VElem, VTy, distance_of, unsigned_of};
 
 /// A range with its adapters.
 struct Range<'e> {
@@ -376,28 +376,34 @@ impl Checker<'_> {
         let settled = self.types.settled(dt);
         // What is still open is i32 from here on.
         let _ = self.types.unify(dt, DtRef::Fixed(settled), &self.func);
+        let counts = distance_of(settled);
         let zero = self.typed_int(0, dt, place);
-        let scalar = VTy::scalar(dt);
         let above = if inclusive { CmpOp::Ge } else { CmpOp::Gt };
         let forward = self.op(Op::compare(above), vec![hi.node, lo.node], bool_scalar(), place);
         let positive = self.op(Op::compare(CmpOp::Gt), vec![step.node, zero], bool_scalar(), place);
         let runs = self.op(Op::binary(BinaryOp::And), vec![forward, positive], bool_scalar(), place);
-        let distance = self.op(Op::binary(BinaryOp::Sub), vec![hi.node, lo.node], scalar.clone(), place);
+        let [hi, lo] = [hi.node, lo.node].map(|node| self.bits(node, settled, counts, place));
+        let zero = if counts == settled { zero } else { self.typed_int(0, DtRef::Fixed(counts), place) };
+        let scalar = VTy::scalar(DtRef::Fixed(counts));
+        let distance = self.op(Op::binary(BinaryOp::Sub), vec![hi, lo], scalar.clone(), place);
         let last = self.op(ElementwiseOp::Select, vec![runs, distance, zero], scalar, place);
-        let unsigned = unsigned_of(settled);
+        let unsigned = unsigned_of(counts);
         let mut first = self.typed_int(0, DtRef::Fixed(unsigned), place);
-        let ty = VTy::scalar(DtRef::Fixed(unsigned));
         if inclusive {
             // 1..=0 is empty.
             let one = self.typed_int(1, DtRef::Fixed(unsigned), place);
-            first = self.op(ElementwiseOp::Select, vec![runs, first, one], ty.clone(), place);
+            let ty = VTy::scalar(DtRef::Fixed(unsigned));
+            first = self.op(ElementwiseOp::Select, vec![runs, first, one], ty, place);
         }
-        let [last, step] = [last, step.node].map(|node| self.bits(node, settled, unsigned, &ty, place));
-        [first, last, step]
+        [first, self.bits(last, counts, unsigned, place), self.bits(step.node, settled, unsigned, place)]
     }
 
-    fn bits(&mut self, node: NodeId, from: Dt, to: Dt, ty: &VTy, place: SourceRange) -> NodeId {
-        if from == to { node } else { self.eval(VOp::Bitcast, vec![node], ty.clone(), place) }
+    /// The lower bits of a scalar in another dtype.
+    fn bits(&mut self, node: NodeId, from: Dt, to: Dt, place: SourceRange) -> NodeId {
+        match VOp::bits_between(from, to) {
+            Some(op) => self.eval(op, vec![node], VTy::scalar(DtRef::Fixed(to)), place),
+            None => node,
+        }
     }
 
     /// The loop variable from its distance to the last number: `hi - 1 - distance`.
@@ -405,7 +411,7 @@ impl Checker<'_> {
         let (hi, ty) = (counter.written[1].node, self.ty(counter.written[0]).clone());
         let VElem::Data(dt) = ty.elem else { return counter.slot };
         let settled = self.types.settled(dt);
-        let distance = self.bits(counter.slot, unsigned_of(settled), settled, &ty, place);
+        let distance = self.bits(counter.slot, unsigned_of(distance_of(settled)), settled, place);
         let mut last = hi;
         if !inclusive {
             let one = self.typed_int(1, dt, place);
