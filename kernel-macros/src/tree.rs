@@ -218,14 +218,6 @@ impl Default for LoopHints {
     }
 }
 
-impl LoopHints {
-    /// Whether they say anything.
-    pub fn any(&self) -> bool {
-        let LoopHints { unroll, unroll_by, stages, stages_by, warp_specialize } = self;
-        *unroll != Unroll::Auto || *stages > 0 || *warp_specialize || unroll_by.is_some() || stages_by.is_some()
-    }
-}
-
 /// `while condition { body }`, or `loop { body }`.
 #[derive(Clone, Debug)]
 pub struct WhileStmt {

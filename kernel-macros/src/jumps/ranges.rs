@@ -19,8 +19,8 @@
 //! for i in lo..=hi { f(i); }    =>   for c in lo as i64..hi as i64 + 1 { let i = c as i32; f(i); }
 //! ```
 //!
-//! 64-bit numbers have no wider dtype. Their distances from `lo` are counted, as `u64`; a range of all 2^64 numbers ends
-//! one early, after centuries. Of a dtype parameter no width is known: such a loop becomes a `while` as well.
+//! 64-bit numbers have no wider dtype, and of a dtype parameter no width is known. Their distances from `lo` are counted, as
+//! `u64`; a range of all 2^64 numbers ends one early, after centuries.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Dt, ElementwiseOp, LimitKind, Op, Unroll};
 
@@ -152,7 +152,7 @@ impl Pass<'_> {
             return;
         }
         let dt = self.dt_of(stmt.index);
-        if let Some(beyond) = self.successor(stmt.hi, dt) {
+        if let Some(beyond) = self.successor(&stmt, dt) {
             (stmt.hi, stmt.inclusive) = (beyond, false);
             out.push(Stmt::For(Box::new(stmt)));
             return;
@@ -160,28 +160,20 @@ impl Pass<'_> {
         match dt {
             Dt::Known(dtype) if dtype.bits() <= 16 => self.widened(stmt, dt, DType::I32.into(), out),
             Dt::Known(dtype) if dtype.bits() <= 32 => self.widened(stmt, dt, DType::I64.into(), out),
-            Dt::Known(_) => self.distances(stmt, dt, out),
-            Dt::Param(_) => {
-                if stmt.hints.any() && self.errors.is_empty() {
-                    let message = "attributes do not apply to a loop over `..=` whose dtype is a parameter";
-                    self.errors.report_help(stmt.place, message, "write `lo..hi + 1`, or remove the attribute");
-                }
-                let runs = self.variable();
-                self.counted(stmt, runs, out);
-            }
+            Dt::Known(_) | Dt::Param(_) => self.distances(stmt, dt, out),
         }
     }
 
-    /// The constant behind a constant, if the dtype certainly has it.
-    fn successor(&mut self, hi: NodeId, dt: Dt) -> Option<NodeId> {
-        let Node { kind: Kind::Int(dim), ty, place, .. } = self.nodes[hi.0].clone() else { return None };
+    /// The constant behind a constant end, if the dtype certainly has it.
+    fn successor(&mut self, stmt: &ForStmt, dt: Dt) -> Option<NodeId> {
+        let Node { kind: Kind::Int(dim), ty, place, .. } = self.nodes[stmt.hi.0].clone() else { return None };
         let beyond = dim.add(&Dim::Const(1)).ok()?;
         let exists = match (beyond.as_const(), dt) {
             (Some(value), Dt::Known(dtype)) => i128::from(value) <= dtype.int_max(),
-            (Some(value), Dt::Param(_)) => value <= 127,
-            // A constexpr of 64 bits is never the greatest number.
-            (None, Dt::Known(dtype)) => dtype.bits() == 64,
-            (None, Dt::Param(_)) => true,
+            (Some(value), Dt::Param(_)) => value <= i64::from(i8::MAX),
+            // What an unrolled loop counts is its variable. Its ends are exact in 64 bits when the kernel is compiled.
+            (None, Dt::Known(dtype)) => dtype.bits() == 64 && stmt.counter.is_some(),
+            (None, Dt::Param(_)) => false,
         };
         exists.then(|| self.node(Node { kind: Kind::Int(beyond), ty, dim: None, constexpr: true, place }))
     }

@@ -180,7 +180,7 @@ impl Checker<'_> {
         let hi = self.node(written[1].node).dim.clone();
         let counts_numbers = match (range.inclusive(), range.from_end) {
             (false, false) => true,
-            (true, false) => hi.as_ref().is_some_and(|hi| hi.as_const() != Some(i64::MAX)),
+            (true, false) => hi.as_ref().is_some_and(|hi| self.counts_to(hi, written[0])),
             (inclusive, true) => hi.is_some() && !(inclusive && self.has_64_bits(written[0])),
         };
         if !counts_numbers {
@@ -202,6 +202,16 @@ impl Checker<'_> {
         let ty = ConstTy::Int(IntTy::Isize);
         self.func.const_params.push(ConstParam { name, ty, origin: ConstOrigin::Counter });
         Some((id, dim))
+    }
+
+    /// Whether a loop that includes a constant end counts its numbers, and not how far it is from its beginning.
+    fn counts_to(&self, hi: &Dim, lo: Operand) -> bool {
+        let of_parameter = match self.ty(lo).elem {
+            VElem::Data(dt) => self.types.settled(dt).known().is_none(),
+            VElem::Ptr(_) => false,
+        };
+        let greatest = if of_parameter { i64::from(i8::MAX) } else { i64::MAX };
+        hi.as_const().map_or(!of_parameter, |hi| hi < greatest)
     }
 
     fn has_64_bits(&self, operand: Operand) -> bool {

@@ -122,6 +122,71 @@ test_ranges!(ranges_of_u32, of_u32, u32);
 test_ranges!(ranges_of_i64, of_i64, i64);
 test_ranges!(ranges_of_u64, of_u64, u64);
 
+/// Sums over ranges that end at a constexpr: of a dtype parameter, of `i64`, and of an unrolled loop.
+#[kernel]
+fn up_to<T: Int, const N: i64>(out: PtrMut<i64>, lo: T, wide: i64) {
+    let (mut hash, mut stepped, mut last) = (0_i64, 0_i64, 0_i64);
+    for i in lo..=N {
+        hash = hash * 31 + (i as i64) + 1;
+    }
+    #[unroll(2)]
+    for i in (lo..=N).step_by(2).rev() {
+        stepped = stepped * 31 + (i as i64) + 1;
+    }
+    for i in wide..=N {
+        last = last * 31 + i + 1;
+    }
+    store(out, hash);
+    store(out + 1, stepped);
+    store(out + 2, last);
+}
+
+#[test]
+fn ranges_end_at_the_greatest_constexprs() {
+    check(|device| {
+        macro_rules! up_to {
+            ($($t:ident)*) => {$(
+                let max = $t::MAX.min(i64::MAX as $t);
+                for below in [0, 1, 5, 100] {
+                    let (lo, wide) = (max - below, max as i64 - below as i64);
+                    let mut out = device.zeros::<i64>(3)?;
+                    UpToConsts { N: max as i64 }.call(&mut out, lo, wide).grid(1).launch(device)?;
+                    let (lo, hi) = (lo as i128, max as i128);
+                    let all = hash(&numbers(5, lo, hi, 1, i128::MAX));
+                    let stepped = hash(&numbers(8, lo, hi, 2, i128::MAX));
+                    assert_eq!(out.to_vec()?, [all, stepped, all], "{lo}..={hi} of {}", stringify!($t));
+                }
+            )*};
+        }
+        up_to! { i8 u8 i16 u16 i32 u32 i64 u64 }
+        Ok(())
+    });
+}
+
+#[kernel]
+fn unrolled_down<T: Int, const N: usize>(out: PtrMut<T>, lo: T) {
+    let mut count = 0;
+    #[unroll]
+    for i in (T::MIN..T::MIN + N as T).rev().step_by(3) {
+        store(out + count, i - T::MIN + lo);
+        count += 1;
+    }
+    #[unroll]
+    for i in (N as T)..=N {
+        store(out + count, i + lo);
+    }
+}
+
+#[test]
+fn unrolled_ranges_of_dtype_parameters() {
+    check(|device| {
+        let mut out = device.zeros::<i8>(4)?;
+        unrolled_down::<_, 7>(&mut out, 10).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [16, 13, 10, 17]);
+        Ok(())
+    });
+}
+
 /// Runs a kernel and a function of Rust on the same data, and compares what they leave.
 fn same(
     run: impl Fn(&Device, &Buffer<i32>, &mut Buffer<i32>, i32) -> Result<(), tilewright::Error>,
