@@ -115,8 +115,8 @@ impl Expr {
                     Kind::Mul => a.mul(&b).ok()?,
                     Kind::Div => a.div(&b).ok()?,
                     Kind::Rem => a.rem(&b).ok()?,
-                    Kind::Min => a.min_with(&b),
-                    Kind::Max => a.max_with(&b),
+                    Kind::Min => a.min_with(&b).ok()?,
+                    Kind::Max => a.max_with(&b).ok()?,
                 }
             }
         })

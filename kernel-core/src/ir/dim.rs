@@ -49,6 +49,13 @@ pub enum Atom {
 /// The most terms of a product before equal ones are collected: powers of long sums grow without bound.
 const MAX_TERMS: usize = 4096;
 
+/// The most atoms and numbers of a dimension, those within quotients and the like included. Named constexprs share such
+/// parts, which are written out wherever they are used: without a limit thirty lines make billions of them.
+const MAX_SIZE: usize = 4096;
+
+/// How deep quotients and the like nest: as deep as the text form can be read, which has two pairs of parentheses for each.
+const MAX_DEPTH: usize = 149;
+
 /// Why a dimension has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DimError {
@@ -56,7 +63,7 @@ pub enum DimError {
     Overflow,
     /// Division or remainder by zero.
     DivisionByZero,
-    /// The product has more terms than anybody writes.
+    /// The expression is longer than anybody writes.
     TooLong,
 }
 
@@ -65,7 +72,7 @@ impl fmt::Display for DimError {
         f.write_str(match self {
             DimError::Overflow => "the value does not fit 64 bits",
             DimError::DivisionByZero => "division by zero",
-            DimError::TooLong => "the product has too many terms",
+            DimError::TooLong => "the expression is too long",
         })
     }
 }
@@ -81,11 +88,19 @@ impl From<i64> for Dim {
 impl Dim {
     /// The dimension that a constexpr parameter names.
     pub fn param(id: ConstId) -> Dim {
-        Dim::atom(Atom::Const(id))
+        Dim::Poly(Arc::new(Poly { terms: vec![(vec![Atom::Const(id)], 1)] }))
     }
 
-    fn atom(atom: Atom) -> Dim {
-        Dim::Poly(Arc::new(Poly { terms: vec![(vec![atom], 1)] }))
+    fn atom(atom: Atom) -> Result<Dim, DimError> {
+        Dim::from_terms(vec![(vec![atom], 1)])
+    }
+
+    /// Counts atoms and numbers of the dimension; `None` if there are more than `room`, or if it nests too deep.
+    fn room_behind(&self, room: usize, depth: usize) -> Option<usize> {
+        match self {
+            Dim::Const(_) => room.checked_sub(1),
+            Dim::Poly(poly) => poly.room_behind(room, depth),
+        }
     }
 
     /// The number, if this is one.
@@ -125,7 +140,11 @@ impl Dim {
         Ok(match merged.as_slice() {
             [] => Dim::Const(0),
             [(atoms, c)] if atoms.is_empty() => Dim::Const(*c),
-            _ => Dim::Poly(Arc::new(Poly { terms: merged })),
+            _ => {
+                let poly = Poly { terms: merged };
+                poly.room_behind(MAX_SIZE, 0).ok_or(DimError::TooLong)?;
+                Dim::Poly(Arc::new(poly))
+            }
         })
     }
 
@@ -189,7 +208,7 @@ impl Dim {
         if let Some(quotient) = self.without_factor(other) {
             return Dim::from_terms(quotient);
         }
-        Ok(Dim::atom(Atom::Div(self.clone(), other.clone())))
+        Dim::atom(Atom::Div(self.clone(), other.clone()))
     }
 
     /// The terms of `self / other`, where `other` is a product of symbols, `2 * B`, that is a factor of every term.
@@ -213,15 +232,15 @@ impl Dim {
             (Dim::Const(a), Dim::Const(b)) => Ok(Dim::Const(a.wrapping_rem(*b))),
             (_, Dim::Const(1 | -1)) => Ok(Dim::Const(0)),
             (Dim::Poly(p), Dim::Const(d)) if p.terms.iter().all(|t| t.1 % d == 0) => Ok(Dim::Const(0)),
-            _ => Ok(Dim::atom(Atom::Rem(self.clone(), other.clone()))),
+            _ => Dim::atom(Atom::Rem(self.clone(), other.clone())),
         }
     }
 
     /// The smaller of the two.
-    pub fn min_with(&self, other: &Dim) -> Dim {
+    pub fn min_with(&self, other: &Dim) -> Result<Dim, DimError> {
         match (self, other) {
-            (Dim::Const(a), Dim::Const(b)) => Dim::Const(*a.min(b)),
-            _ if self == other => self.clone(),
+            (Dim::Const(a), Dim::Const(b)) => Ok(Dim::Const(*a.min(b))),
+            _ if self == other => Ok(self.clone()),
             _ => {
                 let (a, b) = ordered(self, other);
                 Dim::atom(Atom::Min(a, b))
@@ -230,10 +249,10 @@ impl Dim {
     }
 
     /// The larger of the two.
-    pub fn max_with(&self, other: &Dim) -> Dim {
+    pub fn max_with(&self, other: &Dim) -> Result<Dim, DimError> {
         match (self, other) {
-            (Dim::Const(a), Dim::Const(b)) => Dim::Const(*a.max(b)),
-            _ if self == other => self.clone(),
+            (Dim::Const(a), Dim::Const(b)) => Ok(Dim::Const(*a.max(b))),
+            _ if self == other => Ok(self.clone()),
             _ => {
                 let (a, b) = ordered(self, other);
                 Dim::atom(Atom::Max(a, b))
@@ -255,8 +274,8 @@ impl Dim {
         };
         match self {
             Dim::Const(exponent) => factor(*exponent),
-            Dim::Poly(_) if known > 0 => Dim::atom(Atom::Power(self.sub(&Dim::Const(known))?)).mul(&factor(known)?),
-            Dim::Poly(_) => Ok(Dim::atom(Atom::Power(self.clone()))),
+            Dim::Poly(_) if known > 0 => Dim::atom(Atom::Power(self.sub(&Dim::Const(known))?))?.mul(&factor(known)?),
+            Dim::Poly(_) => Dim::atom(Atom::Power(self.clone())),
         }
     }
 
@@ -296,8 +315,8 @@ impl Dim {
                     Atom::Const(id) => value(*id),
                     Atom::Div(a, b) => a.substitute(value)?.div(&b.substitute(value)?)?,
                     Atom::Rem(a, b) => a.substitute(value)?.rem(&b.substitute(value)?)?,
-                    Atom::Min(a, b) => a.substitute(value)?.min_with(&b.substitute(value)?),
-                    Atom::Max(a, b) => a.substitute(value)?.max_with(&b.substitute(value)?),
+                    Atom::Min(a, b) => a.substitute(value)?.min_with(&b.substitute(value)?)?,
+                    Atom::Max(a, b) => a.substitute(value)?.max_with(&b.substitute(value)?)?,
                     Atom::Power(exponent) => exponent.substitute(value)?.power()?,
                 };
                 product = product.mul(&factor)?;
@@ -310,6 +329,27 @@ impl Dim {
     /// Writes the dimension with the constexprs' names.
     pub fn display<'a>(&'a self, name: &'a dyn Fn(ConstId) -> String) -> impl fmt::Display + 'a {
         DimDisplay { dim: self, name }
+    }
+}
+
+impl Poly {
+    /// As of a dimension: a number for each term, and its atoms.
+    fn room_behind(&self, room: usize, depth: usize) -> Option<usize> {
+        self.terms.iter().try_fold(room, |room, (atoms, _)| {
+            atoms.iter().try_fold(room.checked_sub(1)?, |room, atom| atom.room_behind(room, depth))
+        })
+    }
+}
+
+impl Atom {
+    fn room_behind(&self, room: usize, depth: usize) -> Option<usize> {
+        let room = room.checked_sub(1)?;
+        let inner = |dim: &Dim, room| if depth < MAX_DEPTH { dim.room_behind(room, depth + 1) } else { None };
+        match self {
+            Atom::Const(_) => Some(room),
+            Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => inner(b, inner(a, room)?),
+            Atom::Power(exponent) => inner(exponent, room),
+        }
     }
 }
 
@@ -447,6 +487,22 @@ mod tests {
         assert!(!whole.may_equal(&whole.mul(&two).unwrap()), "one is twice the other");
         assert!(!p(0).may_equal(&p(1)) && !p(0).may_equal(&Dim::Const(8)));
         assert!(stride.may_equal(&Dim::Const(8)) && !Dim::Const(4).may_equal(&Dim::Const(8)));
+    }
+
+    #[test]
+    fn what_is_too_long_to_write_out_is_refused() {
+        // Each step doubles what there is to write.
+        let doubled = |step: fn(&Dim, &Dim) -> Result<Dim, DimError>| {
+            (0..60).try_fold(p(0), |d, _| step(&d, &d.add(&Dim::Const(1))?))
+        };
+        assert_eq!(doubled(Dim::div), Err(DimError::TooLong));
+        assert_eq!(doubled(Dim::rem), Err(DimError::TooLong));
+        let extremes = (0..60).try_fold(p(0), |d, _| d.min_with(&p(1))?.mul(&d.max_with(&p(2))?));
+        assert_eq!(extremes, Err(DimError::TooLong));
+        // Parts that lie in each other.
+        let nested = |times| (0..times).try_fold(p(0), |d, _| d.add(&Dim::Const(1))?.div(&p(1)));
+        assert!(nested(149).is_ok());
+        assert_eq!(nested(150), Err(DimError::TooLong));
     }
 
     #[test]

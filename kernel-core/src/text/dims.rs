@@ -149,13 +149,14 @@ impl DimParser<'_, '_> {
     }
 
     fn extreme(&mut self, smaller: bool) -> Result<Dim, ParseError> {
+        let at = self.lexer.position();
         self.lexer.next();
         self.lexer.expect(b'(')?;
         let a = self.sum()?;
         self.lexer.expect(b',')?;
         let b = self.sum()?;
         self.lexer.expect(b')')?;
-        Ok(if smaller { a.min_with(&b) } else { a.max_with(&b) })
+        self.value(at, if smaller { a.min_with(&b) } else { a.max_with(&b) })
     }
 
     fn constexpr(&mut self) -> Result<Dim, ParseError> {

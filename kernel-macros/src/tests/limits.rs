@@ -107,6 +107,29 @@ fn tuples_of_tuples_are_limited() {
 }
 
 #[test]
+fn constexprs_that_grow_with_each_name_are_limited() {
+    let constexprs = |body: &str| format!("fn k<const N: usize, const M: usize>(out: PtrMut<i32>) {{ {body} }}");
+    let refused = |body: &str| {
+        let start = Instant::now();
+        let messages = on_half_the_stack(|| expand("", &constexprs(body)).1);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(messages.len() == 1 && messages[0].contains("this constant expression is too long"), "{messages:?}");
+    };
+    let quotients = |count: usize| {
+        let lets: String = (1..=count).map(|i| format!("let a{i} = a{0} / (a{0} + 1);\n", i - 1)).collect();
+        format!("let a0 = N;\n{lets}store(out, a{count});")
+    };
+    accepted(&constexprs(&quotients(9)));
+    refused(&quotients(30));
+    refused(&format!("let d = N;\n{}store(out, d);", "let d = minimum(d, N) * maximum(d, M);\n".repeat(40)));
+    let nested = |times: usize| format!("let d = N;\n{}store(out, d);", "let d = d / (M + 1) + 1;\n".repeat(times));
+    accepted(&constexprs(&nested(149)));
+    for times in [150, 5000] {
+        refused(&nested(times));
+    }
+}
+
+#[test]
 fn long_and_many_unknown_names_take_a_short_time() {
     let long = "x".repeat(100_000);
     refused(&format!("let {long} = n; store(out, {long}y + {long});"), "is not known in this kernel");

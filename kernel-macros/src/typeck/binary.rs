@@ -258,8 +258,8 @@ impl Checker<'_> {
             BinaryOp::Mul => a.mul(&b),
             BinaryOp::Div => a.div(&b),
             BinaryOp::Rem => a.rem(&b),
-            BinaryOp::Min => Ok(a.min_with(&b)),
-            BinaryOp::Max => Ok(a.max_with(&b)),
+            BinaryOp::Min => a.min_with(&b),
+            BinaryOp::Max => a.max_with(&b),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => {
                 let (Some(a), Some(b)) = (a.as_const(), b.as_const()) else { return Ok(None) };
                 let folded = fold_bits(op, a, b);

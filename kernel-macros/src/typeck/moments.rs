@@ -106,7 +106,8 @@ impl Checker<'_> {
         let shape = self.node(tile).ty.shape.clone();
         let lengths: Vec<Dim> = sample.axes.iter().map(|&axis| shape[usize::from(axis)].clone()).collect();
         let length = self.dim_result(Dim::product(&lengths), place)?;
-        let length = self.dim_result(length.sub(&Dim::Const(correction)), place)?.max_with(&Dim::Const(0));
+        let length = length.sub(&Dim::Const(correction)).and_then(|length| length.max_with(&Dim::Const(0)));
+        let length = self.dim_result(length, place)?;
         let mut sum = tile;
         for &axis in sample.axes.iter().rev() {
             sum = self.fold_along(Operand { node: sum, place }, BinaryOp::Add, axis, place);

@@ -34,7 +34,8 @@ impl Binder<'_> {
             Err(_) if !self.first_report(dim) => None,
             Err(error) => {
                 let what = match error {
-                    DimError::Overflow | DimError::TooLong => "does not fit 64 bits",
+                    DimError::Overflow => "does not fit 64 bits",
+                    DimError::TooLong => "is too long",
                     DimError::DivisionByZero => "divides by zero",
                 };
                 let message = format!("`{}` {what}{}", self.show(dim), self.with_values(&[dim]));
