@@ -37,8 +37,17 @@ fn computes<'f>(func: &'f Func, map: &Operation, region: RegionId, errors: &mut 
         let op = &operation.op;
         let scalar = |value: &_| func.ty(*value).is_scalar() && func.ty(*value).dt().is_some();
         let makes = matches!(op.elements(), Elements::Made | Elements::Each) && op.is_pure();
-        let controls =
-            matches!(op, Op::Control(ControlOp::If | ControlOp::For { .. } | ControlOp::While | ControlOp::Yield));
+        let controls = matches!(
+            op,
+            Op::Control(
+                ControlOp::If
+                    | ControlOp::For { .. }
+                    | ControlOp::While
+                    | ControlOp::Yield
+                    // Binding decides it.
+                    | ControlOp::StaticAssert { .. }
+            )
+        );
         if !(makes || controls) || !operation.operands.iter().chain(&operation.results).all(scalar) {
             let message = format!("`{}`: `{}` is more than arithmetic on scalars", map.op.name(), op.name());
             errors.push(operation.span, message);

@@ -17,7 +17,7 @@
 //! - T3: a constant is of the kind of its dtype: truth values for `bool`, integers in range for integers. At the bound
 //!   and placed levels a float constant is a float that its dtype represents exactly.
 //! - T4: the region of `map` computes with scalars of data, without memory, effects or other regions than those of
-//!   loops and conditions.
+//!   loops and conditions. A `static_assert` is none of these: binding decides it.
 //! - T5: in a safe kernel PTX computes in registers alone.
 //!
 //! **Levels**

@@ -1,6 +1,6 @@
 //! What the generic parameters of functions and structs stand for: inferred from arguments and fields, or said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::{ConstTy, Dt, IntTy, ParamKind};
@@ -21,6 +21,8 @@ use crate::types::{BOOL, DtRef, VElem, admits, dt_name};
 pub(super) struct Generics {
     pub(super) dtypes: BTreeMap<String, DtRef>,
     pub(super) consts: BTreeMap<String, Binding>,
+    /// Those constexprs whose types are known to hold them.
+    held: BTreeSet<String>,
 }
 
 impl Checker<'_> {
@@ -44,7 +46,7 @@ impl Checker<'_> {
                     let dt = self.dtype(ty)?;
                     generics.dtypes.insert(name.to_string(), DtRef::Fixed(dt));
                 }
-                (Generic::Const(name, ..), arg) => {
+                (Generic::Const(name, ty, ..), arg) => {
                     let val = match (arg, braced(arg)) {
                         (_, Some(expr)) => self.expr(expr)?,
                         // The name of a constexpr looks like a type.
@@ -71,6 +73,10 @@ impl Checker<'_> {
                             return Err(self.report(operand.place, message));
                         }
                     };
+                    if let (Binding::Dim(constexpr), ConstTy::Int(ty)) = (&binding, ty) {
+                        self.holds(&name.to_string(), *ty, &constexpr.dim, operand.place)?;
+                        generics.held.insert(name.to_string());
+                    }
                     generics.consts.insert(name.to_string(), binding);
                 }
                 (Generic::Dtype(name, ..), other) => {
@@ -234,6 +240,12 @@ impl Checker<'_> {
         for (ident, ty, _) in function.signature.consts() {
             match (generics.consts.get(&ident.to_string()), ty) {
                 (None, _) => return Err(unknown(self, &ident.to_string())),
+                // What is no argument of the call is a dimension, of at most 2^20 elements, or has been checked before.
+                (Some(Binding::Dim(constexpr)), ConstTy::Int(ty @ IntTy::Fixed(dtype)))
+                    if dtype.bits() < 32 && !generics.held.contains(&ident.to_string()) =>
+                {
+                    self.holds(&ident.to_string(), ty, &constexpr.dim, place)?;
+                }
                 (Some(Binding::Dim(_)), ConstTy::Int(_)) | (Some(Binding::Poison), _) => {}
                 (Some(Binding::Value(_) | Binding::ConstBool(_)), ConstTy::Bool) => {}
                 (Some(_), _) => {

@@ -25,6 +25,7 @@ mod finish;
 mod function;
 mod generics;
 mod hints;
+mod holds;
 mod jump;
 mod loop_hints;
 mod loops;

@@ -49,6 +49,47 @@ fn module_constants_are_those_of_the_module() {
     });
 }
 
+#[device]
+fn times<const H: u8, const K: usize>(x: f32) -> f32 {
+    if K > 5 { -x } else { x * H as f32 }
+}
+
+#[kernel]
+fn raised<const A: u8, const N: usize>(out: PtrMut<f32>) {
+    store(out, times::<{ A + 200 }, { N - 1 }>(1.0));
+}
+
+#[kernel]
+fn raised_in_closures<const A: u8>(out: PtrMut<f32>) {
+    let x = full([4], 1.0);
+    let each = map_elementwise(x, |v| if v > 0.0 { times::<{ A + 200 }, 0>(v) } else { v });
+    store(out, sum(each) + reduce(x, axis = 0, |a, b| times::<{ A + 100 }, 0>(a) * 0.0 + b));
+}
+
+#[test]
+fn constexprs_of_functions_are_what_their_types_hold() {
+    check(|device| {
+        let mut out = device.zeros::<f32>(1)?;
+        raised::<55, 1>(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [255.0]);
+        raised_in_closures::<55>(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [4.0 * 255.0 + 1.0]);
+        let call = RaisedInClosuresConsts { A: 56 }.call(&mut out).grid(1);
+        assert!(call.launch(device).is_err_and(|error| error.to_string().contains("which holds 0 to 255")));
+        let refused = [
+            (RaisedConsts { A: 56, N: 1 }, "`H` is `u8`, which holds 0 to 255"),
+            (RaisedConsts { A: 55, N: 0 }, "`K` is `usize`, which holds 0 to 18446744073709551615"),
+        ];
+        for (consts, wanted) in refused {
+            match consts.call(&mut out).grid(1).launch(device) {
+                Err(Error::Compile(diagnostic)) => assert!(diagnostic.to_string().contains(wanted), "{diagnostic}"),
+                other => panic!("{consts:?}: {other:?}"),
+            }
+        }
+        Ok(())
+    });
+}
+
 const LAST: i32 = 2;
 const ROWS: i64 = 4;
 
