@@ -8,6 +8,7 @@ mod hostile;
 mod launchers;
 mod limits;
 mod lints;
+mod names;
 mod places;
 mod programs;
 mod sites;

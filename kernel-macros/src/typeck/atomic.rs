@@ -9,9 +9,9 @@
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{AtomicOp, DTypeBound, Dt, MemOrder, MemScope, MemoryOp, Op};
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::{Block, Expr};
+use syn::Block;
 
 use super::args::Args;
 use super::block::Flow;
@@ -98,50 +98,18 @@ impl Checker<'_> {
             let message = format!("`{name}` waits for one element, found {}", self.show(pointer));
             return Err(self.report_help(pointer.place, message, "load a tile in a `while` loop of your own"));
         }
+        let (order, scope) = (self.order(args, &LOAD_ORDERS), self.scope(args));
         let Some(closure) = args.expr(1).map(bare) else { return Err(Reported::earlier()) };
-        let span = args.place.start;
-        let (given, met, asked) = match closure {
-            Expr::Closure(closure) => {
-                let asked = SourceRange::of(&closure.body);
-                (quote_spanned!(span=> let __met = #closure;), Ident::new("__met", asked.start), asked)
-            }
-            other => match self.name_to_call(other) {
-                Some(name) => {
-                    let asked = SourceRange::of(other);
-                    (TokenStream::new(), Ident::new(&name, asked.start), asked)
-                }
-                None => {
-                    let message = format!("`{name}` needs a closure");
-                    let help = "write what it waits for: `|v| v > 0`";
-                    return Err(self.report_help(SourceRange::of(other), message, help));
-                }
-            },
+        let Some((met, asked)) = self.callable_of(closure, 1) else {
+            let help = "write what it waits for: `|v| v > 0`";
+            return Err(self.report_help(SourceRange::of(closure), format!("`{name}` needs a closure"), help));
         };
-        // A message about the answer stands where the closure gives it.
-        let mut polled = Group::new(Delimiter::Parenthesis, quote_spanned!(span=> __polled));
-        polled.set_span(asked.end);
-        let waits = quote_spanned!(asked.start=> !#met #polled);
-        let option = |name: &str| {
-            args.named(name).map(|value| {
-                let name = Ident::new(name, span);
-                quote_spanned!(span=> , #name = #value)
-            })
-        };
-        let (order, scope) = (option("order"), option("scope"));
-        let load = quote_spanned!(span=> atomic_load(__polled_at #order #scope));
-        let tokens = quote_spanned! {span=> {
-            #given
-            let mut __polled = #load;
-            while #waits {
-                __polled = #load;
-            }
-            __polled
-        }};
-        let Ok(block) = syn::parse2::<Block>(tokens) else {
+        let Ok(block) = syn::parse2::<Block>(polling(order?, scope?, args.place.start, asked)) else {
             return Err(self.report(args.place, format!("internal error: the body of `{name}` cannot be read")));
         };
-        let value = self.scoped(|c| {
-            c.bind("__polled_at", Binding::Value(pointer.node));
+        let value = self.written(|c| {
+            c.bind("at", Binding::Value(pointer.node));
+            c.bind("met", Binding::Closure(met));
             c.block(&block.stmts, true, args.place.end)
         });
         match value {
@@ -198,6 +166,22 @@ impl Checker<'_> {
         let scopes = [MemScope::Block, MemScope::Device, MemScope::System];
         self.keyword(bare(expr), "scope", &scopes.map(|scope| (scope.name(), scope)))
     }
+}
+
+/// Loads from `at` until `met`. A message about the answer stands where the closure gives it, `asked`.
+fn polling(order: MemOrder, scope: MemScope, span: Span, asked: SourceRange) -> TokenStream {
+    let [order, scope] = [order.name(), scope.name()].map(|name| Ident::new(name, span));
+    let load = quote_spanned!(span=> atomic_load(at, order = #order, scope = #scope));
+    let mut polled = Group::new(Delimiter::Parenthesis, quote_spanned!(span=> polled));
+    polled.set_span(asked.end);
+    let waits = quote_spanned!(asked.start=> !met #polled);
+    quote_spanned! {span=> {
+        let mut polled = #load;
+        while #waits {
+            polled = #load;
+        }
+        polled
+    }}
 }
 
 /// What the dtype must be.

@@ -51,6 +51,12 @@ pub(super) struct Frame {
 }
 
 impl Frame {
+    /// Code that the checker has written, in a body of `self`: it calls nothing but operations.
+    fn written(&self) -> Frame {
+        let (name, key, via, callers) = (self.name.clone(), self.key.clone(), self.via.clone(), self.callers.clone());
+        Frame { name, calls: Rc::default(), key, via, dtypes: Some(Vec::new()), callers }
+    }
+
     /// The kernel.
     pub(super) fn outermost(functions: &Functions) -> Frame {
         let (calls, callers) = (Rc::clone(&functions.calls), Vec::new());
@@ -265,6 +271,18 @@ impl Checker<'_> {
         (self.scopes, self.frame, self.open_unsafe) = (scopes, outer_frame, open_unsafe);
         (self.in_offset, self.compared, self.shape_constants) = (in_offset, compared, shape_constants);
         self.leave_call();
+        result
+    }
+
+    /// Checks code that the checker has written: it sees what `check` binds, and no names of the kernel.
+    pub(super) fn written<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> T {
+        let scopes = std::mem::replace(&mut self.scopes, vec![Scope::default()]);
+        let frame = Rc::new(self.frame.written());
+        let frame = std::mem::replace(&mut self.frame, frame);
+        let (in_offset, ended) = (std::mem::take(&mut self.in_offset), self.ended.len());
+        let result = check(self);
+        self.ended.truncate(ended);
+        (self.scopes, self.frame, self.in_offset) = (scopes, frame, in_offset);
         result
     }
 

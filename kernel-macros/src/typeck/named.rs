@@ -139,6 +139,22 @@ impl Checker<'_> {
         Some(parse_quote_spanned!(span=> |#(#names),*| #path(#(#names),*)))
     }
 
+    /// What is called where a closure is wanted, and what of the source gives its answer.
+    pub(super) fn callable_of(&mut self, expr: &Expr, takes: usize) -> Option<(Callable, SourceRange)> {
+        if let Expr::Closure(closure) = expr {
+            return Some((self.callable(closure), SourceRange::of(&closure.body)));
+        }
+        let name = self.name_to_call(expr)?;
+        let callable = match self.lookup(&name) {
+            Some((Binding::Closure(callable), _)) => callable,
+            _ => {
+                let closure = self.closure_of_name(expr, takes)?;
+                self.callable(&closure)
+            }
+        };
+        Some((callable, SourceRange::of(expr)))
+    }
+
     fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
         let place = SourceRange::of(arg);
         match bare(arg) {

@@ -68,7 +68,7 @@ impl Checker<'_> {
         let Ok(block) = tokens.map_err(drop).and_then(|tokens| syn::parse2::<Block>(tokens).map_err(drop)) else {
             return Err(self.report(args.place, format!("internal error: the body of {what} cannot be read")));
         };
-        let value = self.scoped(|c| {
+        let value = self.written(|c| {
             c.bind("seed", Binding::Value(seed.node));
             c.bind("offset", Binding::Value(offset.node));
             c.block(&block.stmts, true, args.place.end)
