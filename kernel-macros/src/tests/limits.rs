@@ -90,6 +90,22 @@ fn chains_of_branches_are_as_long_as_other_things_are_deep() {
 }
 
 #[test]
+fn long_chains_of_conditions_nest_little() {
+    let chain = |terms: &str, times: usize| {
+        let condition = vec![terms; times].join(" && ");
+        format!(
+            "fn k<const N: usize, const M: usize>(out: PtrMut<i32>, n: i32) {{ if {condition} {{ store(out, n); }} }}"
+        )
+    };
+    for (terms, times) in
+        [("N > 4", 400), ("n > 4 && N > 4", 240), ("M > 4 && (n > 4 || N > 4)", 100), ("N > 4 && load(out) > 4", 240)]
+    {
+        accepted(&chain(terms, times));
+        accepted(&chain(terms, times).replace("&&", "||"));
+    }
+}
+
+#[test]
 fn tuples_of_tuples_are_limited() {
     let doubled = |levels: usize| {
         let lets: String = (1..=levels).map(|i| format!("let t{i} = (t{}, t{});\n", i - 1, i - 1)).collect();

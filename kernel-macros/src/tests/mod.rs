@@ -3,6 +3,7 @@
 //! Cases are data, in `tests/lowering` and `tests/messages`; `TILEWRIGHT_BLESS=1` writes their results anew.
 
 mod cases;
+mod conditions;
 mod documentation;
 mod hostile;
 mod launchers;

@@ -1,14 +1,14 @@
-//! Binary operators: arithmetic, comparison, pointer arithmetic, `&&` and `||`.
+//! Binary operators: arithmetic, comparison, pointer arithmetic.
 
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{BinaryOp, CmpOp, DType, DTypeBound, Dim, DimError, Dt, MemoryOp, Op, UnaryOp};
 use syn::{BinOp, Expr, ExprBinary};
 
-use super::{Checker, Context, Operand, Val};
+use super::{Checker, Operand, Val};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
-use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
+use crate::tree::{Kind, Node, NodeId};
 use crate::types::{BOOL, Class, Declared, DtRef, VElem, VTy};
 
 /// What a binary operator does.
@@ -370,78 +370,6 @@ impl Checker<'_> {
         let ty = self.ty(wide).clone();
         let node = self.op(Op::unary(UnaryOp::Neg), vec![wide.node], ty, offset.place);
         Ok(Operand { node, place: offset.place })
-    }
-
-    /// `a && b`: b is evaluated only if a holds.
-    fn short_circuit(
-        &mut self,
-        and: bool,
-        left: Checked<Operand>,
-        right: &Expr,
-        place: SourceRange,
-        sign: SourceRange,
-    ) -> Checked<Operand> {
-        if let Ok(left) = left
-            && let Some(holds) = self.known_in_function(left)
-        {
-            return if holds == and { self.operand(right) } else { Ok(Operand { place, ..left }) };
-        }
-        let what = if and { "`&&`" } else { "`||`" };
-        let (right, stmts) = self.nested(Context::Branch, |c| c.operand(right));
-        let (left, right) = (left?, right?);
-        for operand in [left, right] {
-            if !self.ty(operand).is_scalar() {
-                let single = if and { "&" } else { "|" };
-                let message = format!("{what} works on scalars, found {}", self.show(operand));
-                return Err(self.report_help(sign, message, format!("on tiles write `{single}`")));
-            }
-            self.expect(operand, BOOL, "an operand of a logical operator")?;
-        }
-        // As an `if`, it is decided together with its left side.
-        let decided = self.node(left.node).constexpr && !self.node(right.node).constexpr;
-        if !decided && stmts.iter().all(|stmt| self.is_pure(stmt)) {
-            self.stmts.extend(stmts);
-            let op = if and { BinaryOp::And } else { BinaryOp::Or };
-            let node = self.op(Op::binary(op), vec![left.node, right.node], VTy::scalar(BOOL), place);
-            return Ok(Operand { node, place });
-        }
-        let kind = Kind::Bool(!and);
-        let fixed = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
-        let slot = self.slot(VTy::scalar(BOOL), place);
-        let (then, otherwise) = if and { (stmts, Vec::new()) } else { (Vec::new(), stmts) };
-        let values = if and { (right.node, fixed) } else { (fixed, right.node) };
-        let results = vec![(slot, Some(values.0), Some(values.1))];
-        self.stmts.push(Stmt::If(Box::new(IfStmt { condition: left.node, then, otherwise, results, place })));
-        Ok(Operand { node: slot, place })
-    }
-
-    /// Whether a statement may run although its value is not needed.
-    fn is_pure(&self, stmt: &Stmt) -> bool {
-        match stmt {
-            Stmt::Eval(node) => match &self.node(*node).kind {
-                // A promise holds only where it is made, and a clock counts who asks.
-                Kind::Op(VOp::Ready(op), _) => op.does().is_empty(),
-                Kind::Op(..)
-                | Kind::Int(_)
-                | Kind::BigInt(_)
-                | Kind::Float(..)
-                | Kind::Bool(_)
-                | Kind::ConstBool(_)
-                | Kind::Constant(_)
-                | Kind::Param(_)
-                | Kind::Slot => true,
-            },
-            Stmt::Read(..) | Stmt::Alias(..) => true,
-            Stmt::Effect(..)
-            | Stmt::Assign(..)
-            | Stmt::If(_)
-            | Stmt::For(_)
-            | Stmt::While(_)
-            | Stmt::Body(_)
-            | Stmt::Reduce(_)
-            | Stmt::Map(_)
-            | Stmt::Jump(..) => false,
-        }
     }
 
     /// The operand as an integer scalar of a known dtype, for code that the checker writes itself.

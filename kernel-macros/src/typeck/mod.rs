@@ -46,6 +46,7 @@ mod reduce;
 mod scaled;
 mod scan;
 mod shape;
+mod short_circuit;
 mod show;
 mod stmt;
 mod tensor_desc;
@@ -256,6 +257,8 @@ pub struct Checker<'a> {
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
+    /// Truths that constexprs may decide, although values of the launch are in them, by node.
+    decided: BTreeSet<usize>,
     /// Literals that are shifted by literals: these two, by node.
     literal_shifts: BTreeMap<usize, (i64, i64)>,
     unsafe_blocks: Vec<UnsafeBlock>,
@@ -332,6 +335,7 @@ impl<'a> Checker<'a> {
             active_head: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
+            decided: BTreeSet::new(),
             literal_shifts: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),

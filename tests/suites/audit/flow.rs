@@ -109,6 +109,31 @@ fn a_guard_before_a_division() {
 }
 
 #[kernel]
+fn divides_constexprs<const N: usize, const M: usize>(out: PtrMut<i32>, n: i32) {
+    static_assert!(N == 0 || M % N == 0);
+    let i = program_id(0);
+    let both = N != 0 && M / N > 4;
+    let all = N != 0 && i < n && M / N > 2;
+    let behind = i < n && N != 0 && M / N > 2;
+    store(out + i, both as i32 + 10 * (all as i32) + 100 * (behind as i32));
+}
+
+#[test]
+fn a_guard_before_a_division_of_constexprs() {
+    check(|device| {
+        for (divisor, want) in [(0, [0, 0, 0]), (2, [111, 111, 1]), (4, [0, 0, 0])] {
+            let mut out = device.zeros::<i32>(3)?;
+            DividesConstexprsConsts { N: divisor, M: 8 * divisor.clamp(1, 2) }
+                .call(&mut out, 2)
+                .grid(3)
+                .launch(device)?;
+            assert_eq!(out.to_vec()?, want, "N = {divisor}");
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
 fn fibonacci(out: PtrMut<i64>) {
     let n = program_id(0);
     let mut a = 0i64;

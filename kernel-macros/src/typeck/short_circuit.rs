@@ -1,0 +1,199 @@
+//! `&&` and `||`: the right side is evaluated only if it is needed.
+//!
+//! What has no effect may run although nobody needs it, which takes no branch. But what constexprs decide is an `if`, of
+//! which binding keeps one branch: the other may divide by zero, or have shapes that no tile has.
+//!
+//! ```text
+//! i < n && x > 0                      (i < n) & (x > 0)
+//! i < n && load(x + i) > 0            if i < n { load(x + i) > 0 } else { false }
+//! N != 0 && M / N > 4                 if N != 0 { M / N > 4 } else { false }
+//! N != 0 && i < n && M / N > i        if N != 0 { (i < n) & (M / N > i) } else { false }
+//! i < n && N != 0 && M / N > i        the same
+//! ```
+
+use kernel_core::ir::{BinaryOp, Dim, Op};
+use syn::Expr;
+
+use super::{Checker, Context, Operand};
+use crate::error::Checked;
+use crate::source_range::SourceRange;
+use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
+use crate::types::{BOOL, VTy};
+
+/// Decisions of a chain that lie in each other at most. What stands behind more of them is a branch of its own.
+const MAX_NESTED: usize = 16;
+
+impl Checker<'_> {
+    /// `a && b`: b is evaluated only if a holds.
+    pub(super) fn short_circuit(
+        &mut self,
+        and: bool,
+        left: Checked<Operand>,
+        right: &Expr,
+        place: SourceRange,
+        sign: SourceRange,
+    ) -> Checked<Operand> {
+        if let Ok(left) = left
+            && let Some(holds) = self.known_in_function(left)
+        {
+            return if holds == and { self.operand(right) } else { Ok(Operand { place, ..left }) };
+        }
+        let what = if and { "`&&`" } else { "`||`" };
+        let before = self.nodes.len();
+        let (right, stmts) = self.nested(Context::Branch, |c| c.operand(right));
+        let (left, right) = (left?, right?);
+        for operand in [left, right] {
+            if !self.ty(operand).is_scalar() {
+                let single = if and { "&" } else { "|" };
+                let message = format!("{what} works on scalars, found {}", self.show(operand));
+                return Err(self.report_help(sign, message, format!("on tiles write `{single}`")));
+            }
+            self.expect(operand, BOOL, "an operand of a logical operator")?;
+        }
+        let asks = self.ask_constexprs(before);
+        Ok(Operand { node: self.logical(and, left.node, Right { node: right.node, stmts, asks }, place), place })
+    }
+
+    /// `left && right`
+    fn logical(&mut self, and: bool, left: NodeId, right: Right, place: SourceRange) -> NodeId {
+        if let Some(first) = self.decided_first(and, left) {
+            return self.logical_behind(and, first, left, right, place);
+        }
+        let [known, right_known] = [left, right.node].map(|node| self.node(node).constexpr);
+        let pure = right.stmts.iter().all(|stmt| self.is_pure(stmt));
+        let mut stmt = IfStmt { condition: left, then: Vec::new(), otherwise: Vec::new(), results: Vec::new(), place };
+        let value = if pure && !known && right_known && !matches!(self.node(right.node).kind, Kind::Bool(_)) {
+            // The left side has been evaluated, and constexprs decide whether anybody needs it.
+            self.stmts.extend(right.stmts);
+            stmt.condition = right.node;
+            left
+        } else if !pure || known && !right_known || right.asks && self.is_decided(left) {
+            *branch(&mut stmt, and) = right.stmts;
+            right.node
+        } else {
+            self.stmts.extend(right.stmts);
+            let op = if and { BinaryOp::And } else { BinaryOp::Or };
+            return self.op(Op::binary(op), vec![left, right.node], VTy::scalar(BOOL), place);
+        };
+        let decided = self.is_decided(stmt.condition) || self.is_decided(value);
+        let slot = self.short_value(and, &mut stmt, value, known && right_known);
+        if decided {
+            self.decided.insert(slot.0);
+        }
+        self.stmts.push(Stmt::If(Box::new(stmt)));
+        slot
+    }
+
+    /// `(a && b) && c` as `a && (b && c)`, where the constexprs decide a.
+    fn logical_behind(
+        &mut self,
+        and: bool,
+        mut first: Box<IfStmt>,
+        left: NodeId,
+        right: Right,
+        place: SourceRange,
+    ) -> NodeId {
+        let known = self.node(left).constexpr && self.node(right.node).constexpr;
+        let values =
+            first.results.iter().find(|(slot, ..)| *slot == left).map(|(_, then, otherwise)| (*then, *otherwise));
+        let inner = values.and_then(|(then, otherwise)| if and { then } else { otherwise }).unwrap_or(left);
+        let outer = std::mem::replace(&mut self.stmts, std::mem::take(branch(&mut first, and)));
+        let both = self.logical(and, inner, right, place);
+        *branch(&mut first, and) = std::mem::replace(&mut self.stmts, outer);
+        let slot = self.short_value(and, &mut first, both, known);
+        self.decided.insert(slot.0);
+        self.stmts.push(Stmt::If(first));
+        slot
+    }
+
+    /// The result of an `if` that gives that value where the left side of `&&` holds, and `false` where it does not.
+    fn short_value(&mut self, and: bool, stmt: &mut IfStmt, value: NodeId, constexpr: bool) -> NodeId {
+        let (ty, place) = (VTy::scalar(BOOL), stmt.place);
+        let fixed = Node { kind: Kind::Bool(!and), ty: ty.clone(), dim: None, constexpr: true, place };
+        let fixed = self.new_node(fixed);
+        let slot = self.new_node(Node { kind: Kind::Slot, ty, dim: None, constexpr, place });
+        let (then, otherwise) = if and { (value, fixed) } else { (fixed, value) };
+        stmt.results.push((slot, Some(then), Some(otherwise)));
+        slot
+    }
+
+    /// The last statement, if it is the `a && b` that gives this value, and constexprs decide a.
+    fn decided_first(&mut self, and: bool, left: NodeId) -> Option<Box<IfStmt>> {
+        let Some(Stmt::If(stmt)) = self.stmts.last().filter(|_| !self.node(left).constexpr) else { return None };
+        let (_, then, otherwise) = stmt.results.iter().find(|(slot, ..)| *slot == left)?;
+        let (fixed, empty) = if and { (*otherwise, &stmt.otherwise) } else { (*then, &stmt.then) };
+        let short = fixed.is_some_and(|fixed| self.node(fixed).kind == Kind::Bool(!and)) && empty.is_empty();
+        if !short || !self.is_decided(stmt.condition) || depth(stmt, and) >= MAX_NESTED {
+            return None;
+        }
+        match self.stmts.pop() {
+            Some(Stmt::If(stmt)) => Some(stmt),
+            _ => None,
+        }
+    }
+
+    /// Whether constexprs may decide a truth, although values of the launch may be in it.
+    fn is_decided(&self, node: NodeId) -> bool {
+        self.node(node).constexpr || self.decided.contains(&node.0)
+    }
+
+    /// Whether a value that was made since then depends on constexprs.
+    fn ask_constexprs(&self, before: usize) -> bool {
+        let symbolic = |dim: &Dim| dim.as_const().is_none();
+        self.nodes[before..]
+            .iter()
+            .any(|node| matches!(&node.kind, Kind::Int(dim) if symbolic(dim)) || node.ty.shape.iter().any(symbolic))
+    }
+
+    /// Whether a statement may run although its value is not needed.
+    fn is_pure(&self, stmt: &Stmt) -> bool {
+        match stmt {
+            Stmt::Eval(node) => match &self.node(*node).kind {
+                // A promise holds only where it is made, and a clock counts who asks.
+                Kind::Op(VOp::Ready(op), _) => op.does().is_empty(),
+                Kind::Op(..)
+                | Kind::Int(_)
+                | Kind::BigInt(_)
+                | Kind::Float(..)
+                | Kind::Bool(_)
+                | Kind::ConstBool(_)
+                | Kind::Constant(_)
+                | Kind::Param(_)
+                | Kind::Slot => true,
+            },
+            Stmt::Read(..) | Stmt::Alias(..) => true,
+            Stmt::Effect(..)
+            | Stmt::Assign(..)
+            | Stmt::If(_)
+            | Stmt::For(_)
+            | Stmt::While(_)
+            | Stmt::Body(_)
+            | Stmt::Reduce(_)
+            | Stmt::Map(_)
+            | Stmt::Jump(..) => false,
+        }
+    }
+}
+
+/// The right side.
+struct Right {
+    node: NodeId,
+    /// What evaluates it.
+    stmts: Vec<Stmt>,
+    /// Whether it asks for constexprs, whose values may make it a mistake.
+    asks: bool,
+}
+
+/// How many decisions of a chain lie in each other, the last inside.
+fn depth(mut stmt: &IfStmt, and: bool) -> usize {
+    let mut depth = 1;
+    while let Some(Stmt::If(inner)) = (if and { &stmt.then } else { &stmt.otherwise }).last() {
+        (stmt, depth) = (inner, depth + 1);
+    }
+    depth
+}
+
+/// Where the right side is evaluated.
+fn branch(stmt: &mut IfStmt, and: bool) -> &mut Vec<Stmt> {
+    if and { &mut stmt.then } else { &mut stmt.otherwise }
+}
