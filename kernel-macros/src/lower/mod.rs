@@ -48,8 +48,6 @@ struct Lower<'t> {
     variables: Vec<Option<ValueId>>,
     /// What each constant of the user's crate has become.
     constants: Vec<Const>,
-    /// Whether an `if` becomes a `select`: inside closures, which stay straight-line code.
-    flat: bool,
     /// The kernel's file, if functions were inlined, which may come from others.
     own_file: Option<String>,
     /// What each inlined call is in the IR, once something is named by it.
@@ -112,7 +110,6 @@ pub fn lower(tree: &Tree, contract: bool, own_file: Option<String>, errors: &mut
         values: vec![None; tree.nodes.len()],
         variables: vec![None; tree.variables],
         constants,
-        flat: false,
         own_file,
         calls: vec![None; tree.calls.len()],
     };
@@ -319,7 +316,6 @@ impl Lower<'_> {
                 Stmt::Read(slot, var) => self.values[slot.0] = self.variables[var.0],
                 Stmt::Assign(var, node) => self.variables[var.0] = Some(self.value(*node)?),
                 Stmt::Alias(slot, node) => self.values[slot.0] = Some(self.value(*node)?),
-                Stmt::If(stmt) if self.flat => self.flat_if(stmt)?,
                 Stmt::If(stmt) => self.if_stmt(stmt)?,
                 Stmt::For(stmt) => self.for_stmt(stmt)?,
                 Stmt::While(stmt) => self.while_stmt(stmt)?,
@@ -404,34 +400,6 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// An `if` whose branches have no effects: both run, `select` chooses.
-    fn flat_if(&mut self, stmt: &IfStmt) -> Lowering<()> {
-        let condition = self.value(stmt.condition)?;
-        let vars = self.carried(stmt.then.iter().chain(&stmt.otherwise));
-        let before = self.variables.clone();
-        self.block(&stmt.then)?;
-        let mut then = Vec::new();
-        for (_, node, _) in &stmt.results {
-            then.extend(node.map(|n| self.value(n)).transpose()?);
-        }
-        let then_vars = self.current(&vars);
-        self.variables.clone_from(&before);
-        self.block(&stmt.otherwise)?;
-        for ((slot, _, node), then) in stmt.results.iter().zip(then) {
-            let Some(node) = node else { continue };
-            let otherwise = self.value(*node)?;
-            let value = self.one(ElementwiseOp::Select, &[condition, then, otherwise], stmt.place)?;
-            self.values[slot.0] = Some(value);
-        }
-        let else_vars = self.current(&vars);
-        self.variables = before;
-        for ((var, a), b) in vars.iter().zip(then_vars).zip(else_vars) {
-            let value = self.one(ElementwiseOp::Select, &[condition, a, b], stmt.place)?;
-            self.variables[var.0] = Some(value);
-        }
-        Ok(())
-    }
-
     fn for_stmt(&mut self, stmt: &ForStmt) -> Lowering<()> {
         let mut operands = self.values(&[stmt.lo, stmt.hi, stmt.step])?;
         let vars = self.carried(stmt.body.iter());
@@ -491,7 +459,6 @@ impl Lower<'_> {
     fn reduce(&mut self, stmt: &ReduceStmt) -> Lowering<()> {
         let operands = self.values(&stmt.inputs)?;
         let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
-        let outer = std::mem::replace(&mut self.flat, true);
         let region = self.region(args, stmt.place, |l, args| {
             for (slot, value) in stmt.args.iter().zip(args) {
                 l.values[slot.0] = Some(*value);
@@ -500,7 +467,6 @@ impl Lower<'_> {
             let yields = l.values(&stmt.yields)?;
             l.effect(ControlOp::Yield, &yields, &[], stmt.place)
         })?;
-        self.flat = outer;
         let op = match stmt.fold {
             Fold::Reduce => ControlOp::Reduce { axis: stmt.axis },
             Fold::Scan { reverse } => ControlOp::Scan { axis: stmt.axis, reverse },
@@ -516,7 +482,7 @@ impl Lower<'_> {
     fn map(&mut self, stmt: &MapStmt) -> Lowering<()> {
         let operands = self.values(&stmt.inputs)?;
         let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
-        let (outer, before) = (std::mem::replace(&mut self.flat, false), self.variables.clone());
+        let before = self.variables.clone();
         let region = self.region(args, stmt.place, |l, args| {
             for (slot, value) in stmt.args.iter().zip(args) {
                 l.values[slot.0] = Some(*value);
@@ -525,7 +491,7 @@ impl Lower<'_> {
             let yields = l.values(&stmt.yields)?;
             l.effect(ControlOp::Yield, &yields, &[], stmt.place)
         })?;
-        (self.flat, self.variables) = (outer, before);
+        self.variables = before;
         let ptx = stmt.ptx.as_ref().map(|(ptx, _)| ptx.clone());
         let results = self.build(ControlOp::Map { ptx }.into(), &operands, &[region], stmt.place)?;
         for (slot, value) in stmt.results.iter().zip(results) {

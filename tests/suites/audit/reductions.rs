@@ -215,3 +215,26 @@ fn a_softmax_sums_to_one_along_its_axis() {
         Ok(())
     });
 }
+
+#[kernel]
+fn scaled<const N: usize>(out: PtrMut<i32>) {
+    let i = arange(0, 16);
+    let sum = |a, b| if N > 0 { a + b * (64 / N) } else { maximum(a, b) };
+    store(out, reduce(i, axis = 0, |a, b| sum(a, b)));
+    store(out + 1, reduce(i, axis = 0, |a, b| if N != 0 && a > b * (64 / N) { a } else { maximum(a, b) }));
+    store(out + 16 + i, associative_scan(i, axis = 0, |a, b| if N == 0 { a + b } else { a + b * (64 / N) }));
+}
+
+#[test]
+fn constexprs_choose_how_elements_are_combined() {
+    check(|device| {
+        let sums: Vec<i32> = (0..16).map(|i| i * (i + 1) / 2).collect();
+        for (n, first) in [(0, 15), (64, 120)] {
+            let mut out = device.zeros::<i32>(32)?;
+            ScaledConsts { N: n }.call(&mut out).grid(1).launch(device)?;
+            let out = out.to_vec()?;
+            assert_eq!((&out[..2], &out[16..]), (&[first, 15][..], &sums[..]), "N = {n}");
+        }
+        Ok(())
+    });
+}

@@ -19,6 +19,8 @@
 //! at most 2^20 elements, that values fit their dtypes. All mistakes are reported at once; a value that comes out of
 //! a mistake silences what follows from it. No values make this panic.
 //!
+//! Regions of reductions and scans become straight-line code: an `if` on what only the elements tell becomes `select`.
+//!
 //! Loops that ask for it are unrolled: inside them, a shape may depend on their counter.
 
 mod header;
@@ -99,6 +101,8 @@ struct Binder<'b> {
     map: Vec<Option<ValueId>>,
     /// Per value of the generic kernel, whether anything uses it.
     used: Vec<bool>,
+    /// Whether this is the region of a reduction or scan, which stays straight-line code.
+    combines: bool,
     errors: Vec<Diagnostic>,
     /// Dimensions that an error was reported for.
     reported: Vec<Dim>,
@@ -117,7 +121,7 @@ impl<'b> Binder<'b> {
         source.ops.iter().flat_map(|operation| &operation.operands).for_each(|value| used[value.index()] = true);
         let (dtypes, consts) = (Vec::new(), Vec::new());
         let (errors, reported, budget) = (Vec::new(), Vec::new(), unroll::MAX_ADDED);
-        Binder { source, bindings, dtypes, consts, func, map, used, errors, reported, budget }
+        Binder { source, bindings, dtypes, consts, func, map, used, combines: false, errors, reported, budget }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {

@@ -56,6 +56,9 @@ impl Binder<'_> {
                     if let Some(taken) = self.known_branch(operation) {
                         return self.inline(operation, taken, to);
                     }
+                    if self.combines {
+                        return self.straightened(operation, to);
+                    }
                 }
                 ControlOp::StaticAssert { message } => return self.static_assert(operation, message),
                 ControlOp::For { reverse, unroll: Unroll::Full, counter, .. } => {
@@ -78,7 +81,11 @@ impl Binder<'_> {
         {
             return;
         }
+        let combines = matches!(operation.op, Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }));
+        let outer = self.combines;
+        self.combines |= combines;
         let regions: Vec<RegionId> = operation.regions.iter().map(|&region| self.inner_region(region)).collect();
+        self.combines = outer;
         let op = self.op(&operation.op, operation.span);
         let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         // What is missing was reported where it went missing.
@@ -193,6 +200,27 @@ impl Binder<'_> {
         }
         for (result, &value) in operation.results.iter().zip(&source.op(last).operands) {
             self.map[result.index()] = self.mapped(value);
+        }
+    }
+
+    /// Both branches of an `if`, one after the other: `select` chooses. They have no effects where elements are combined.
+    fn straightened(&mut self, operation: &Operation, to: RegionId) {
+        let source = self.source;
+        let mut yields = Vec::new();
+        for &region in &operation.regions {
+            let Some((&last, ops)) = source.region(region).ops.split_last() else { return };
+            ops.iter().for_each(|&op| self.operation(op, to));
+            yields.push(&source.op(last).operands);
+        }
+        let ([then, otherwise], Some(&condition)) = (yields.as_slice(), operation.operands.first()) else { return };
+        for ((&result, &a), &b) in operation.results.iter().zip(*then).zip(*otherwise) {
+            let chosen: Option<Vec<ValueId>> = [condition, a, b].iter().map(|&value| self.mapped(value)).collect();
+            // What is missing was reported where it went missing.
+            let Some(chosen) = chosen else { continue };
+            match Builder::new(&mut self.func, to).op(ElementwiseOp::Select, &chosen, &[], operation.span) {
+                Ok(new) => self.map[result.index()] = self.func.op(new).results.first().copied(),
+                Err(error) => self.error(operation.span, format!("`if`: {error}"), None),
+            }
         }
     }
 

@@ -170,6 +170,47 @@ fn only_what_is_reached_must_fit_the_bindings() {
     assert_eq!(errors([DType::F32, DType::U8], None)[0], missing);
 }
 
+/// Elements are combined in branches, of which a constexpr decides one.
+const COMBINED: &str = r#"kernel k "k.rs" safe generic {
+  const N: usize
+  param %out out: ptr_mut i32
+  %r: i32[16] = arange {lo = 0, hi = 16}
+  %s: i32 = reduce %r {axis = 0} (%a: i32, %b: i32) {
+    %n: i64 = const_expr N
+    %z: i64 = const 0
+    %some: bool = cmp.gt %n, %z
+    %v: i32 = if %some {
+      %k: i32 = const_expr (64 / N)
+      %m: i32 = mul %b, %k
+      yield %m
+    } else {
+      %less: bool = cmp.lt %a, %b
+      %w: i32 = if %less {
+        %t: i32 = add %a, %b
+        yield %t
+      } else {
+        yield %b
+      }
+      yield %w
+    }
+    yield %v
+  }
+  store %out, %s
+  return
+}"#;
+
+#[test]
+fn elements_are_combined_by_straight_line_code() {
+    let body = |n| {
+        let bound =
+            bind(&generic(COMBINED), &Bindings { consts: vec![n], ..Bindings::default() }).expect("it is bound");
+        crate::text::print_without_spans(bound.func())
+    };
+    let (none, some) = (body(0), body(64));
+    assert!(!none.contains("if ") && none.contains("select") && !none.contains("mul"), "{none}");
+    assert!(!some.contains("if ") && !some.contains("select") && some.contains("mul"), "{some}");
+}
+
 /// Parameters that may be without an argument.
 const PASSED: &str = r#"kernel k "k.rs" safe generic {
   const "b.is_some()": bool = given 1
