@@ -1,14 +1,14 @@
 //! Binary operators: arithmetic, comparison, pointer arithmetic.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, CmpOp, DType, DTypeBound, Dim, DimError, Dt, MemoryOp, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, CmpOp, DType, DTypeBound, Dim, DimError, Dt, ElementwiseOp, MemoryOp, Op, UnaryOp};
 use syn::{BinOp, Expr, ExprBinary};
 
-use super::{Checker, Operand, Val};
+use super::{Checker, Operand, Shift, Val};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
-use crate::tree::{Kind, Node, NodeId};
+use crate::tree::{Kind, Node, NodeId, VOp};
 use crate::types::{BOOL, Class, Declared, DtRef, VElem, VTy};
 
 /// What a binary operator does.
@@ -201,17 +201,24 @@ impl Checker<'_> {
         let args = [l, r].map(|o| self.expand(o.node, &shape, place)).to_vec();
         let ty = VTy { elem: VElem::Data(dt), shape };
         let node = self.op(Op::binary(op), args, ty, place);
-        if op == BinaryOp::Shl
-            && !matches!(self.types.declared(dt), Declared::As(_))
-            && let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone())
-        {
-            if let (Some(number), Some(count)) = (a.as_const(), b.as_const()) {
-                self.literal_shifts.insert(node.0, (number, count));
-            }
-            // In shapes; as a value it is shifted in its dtype.
-            self.nodes[node.0].dim = a.shl(&b).ok();
+        if matches!(op, BinaryOp::Shl | BinaryOp::Shr) && !matches!(self.types.declared(dt), Declared::As(_)) {
+            self.note_shift(op, [l, r], node);
         }
         Ok(Operand { node, place })
+    }
+
+    /// Gives a shift of a constexpr its exact value, which shapes and constexpr arithmetic take. By itself it is shifted in
+    /// its dtype.
+    fn note_shift(&mut self, op: BinaryOp, [l, r]: [Operand; 2], node: NodeId) {
+        let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone()) else { return };
+        let literals = a.as_const().zip(b.as_const());
+        if let Some((number, count)) = literals {
+            self.literal_shifts.insert(node.0, (number, count));
+        }
+        self.nodes[node.0].dim = match op {
+            BinaryOp::Shl => a.shl(&b).ok(),
+            _ => literals.and_then(|(number, count)| fold_bits(op, number, count)).map(Dim::Const),
+        };
     }
 
     /// The type that the constexprs of a value were declared with.
@@ -231,14 +238,12 @@ impl Checker<'_> {
     }
 
     /// What a constexpr shifts, and how far, where it is `1 << N`.
-    pub(super) fn shift(&self, node: NodeId) -> Option<(Dim, Dim)> {
-        match &self.node(node).kind {
-            Kind::Op(_, args) => match args.as_slice() {
-                [number, count] => Some((self.node(*number).dim.clone()?, self.node(*count).dim.clone()?)),
-                _ => None,
-            },
-            _ => None,
-        }
+    pub(super) fn shift(&self, node: NodeId) -> Option<Shift> {
+        let Kind::Op(VOp::Ready(Op::Elementwise(ElementwiseOp::Binary { op })), args) = &self.node(node).kind else {
+            return None;
+        };
+        let [number, count] = args.as_slice() else { return None };
+        Some(Shift { op: *op, number: self.node(*number).dim.clone()?, count: self.node(*count).dim.clone()? })
     }
 
     /// Arithmetic on constexprs that still adapt stays a constexpr.
@@ -262,10 +267,13 @@ impl Checker<'_> {
             BinaryOp::Max => a.max_with(&b),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => {
                 let (Some(a), Some(b)) = (a.as_const(), b.as_const()) else { return Ok(None) };
-                let folded = fold_bits(op, a, b);
                 // What is more is shifted in its dtype, which may lose bits.
-                let fits = |number: &i64| op != BinaryOp::Shl || i8::try_from(*number).is_ok();
-                return Ok(folded.filter(fits).map(Dim::Const));
+                let exact = |number: &i64| match op {
+                    BinaryOp::Shl => i8::try_from(*number).is_ok(),
+                    BinaryOp::Shr => b < i64::from(i8::BITS) && !matches!(self.node(l.node).kind, Kind::Op(..)),
+                    _ => true,
+                };
+                return Ok(fold_bits(op, a, b).filter(exact).map(Dim::Const));
             }
             BinaryOp::DivRn
             | BinaryOp::MinNan

@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path, Token};
 
 use super::record::Parts;
-use super::{Binding, Checker, Constexpr, Context, Operand, Val};
+use super::{Binding, Checker, Constexpr, Context, Operand, Shift, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
@@ -114,9 +114,10 @@ impl Checker<'_> {
         let Constexpr { dim, declared, shift } = constexpr.clone();
         let mut of = |dim, declared| Operand { node: self.constexpr(dim, declared, place), place };
         match shift {
-            Some((number, count)) => {
+            Some(Shift { op, number, count }) => {
                 let (number, count) = (of(number, declared), of(count, Declared::Open));
-                self.arith(BinaryOp::Shl, "`<<`", number, count, place, place)
+                let what = if op == BinaryOp::Shl { "`<<`" } else { "`>>`" };
+                self.arith(op, what, number, count, place, place)
             }
             None => Ok(of(dim, declared)),
         }

@@ -1,6 +1,6 @@
 //! What can be checked only when all dtypes are known: literals fit, operations are defined, nothing is left open.
 
-use kernel_core::ir::{DType, DTypeBound, Dim, Dt};
+use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dim, Dt};
 
 use super::{Checker, Deferred};
 use crate::source_range::SourceRange;
@@ -34,7 +34,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Refuses to shift a literal out of its dtype.
+    /// Refuses to shift a literal by more than its dtype has bits.
     fn shift_fits(&mut self, id: NodeId) {
         let (Some((number, count)), Some(dt)) = (self.literal_shifts.get(&id.0).copied(), self.node_dt(id)) else {
             return;
@@ -45,7 +45,9 @@ impl Checker<'_> {
         }
         let place = self.node(id).place;
         let message = format!("a shift by {count} leaves nothing of `{dtype}`, which has {} bits", dtype.bits());
-        let exact = u32::try_from(count).ok().filter(|count| *count < 64).map(|count| i128::from(number) << count);
+        let left = self.shift(id).is_some_and(|shift| shift.op == BinaryOp::Shl);
+        let exact =
+            u32::try_from(count).ok().filter(|count| left && *count < 64).map(|count| i128::from(number) << count);
         let help = match exact.and_then(wider) {
             // Nothing else says what it should be: then the literal may.
             Some(wide) if self.types.class(dt).is_some() && wide.bits() > dtype.bits() => {

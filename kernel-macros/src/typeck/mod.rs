@@ -64,7 +64,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
+use kernel_core::ir::{BinaryOp, ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
@@ -160,8 +160,17 @@ struct Constexpr {
     dim: Dim,
     /// The type that it was declared with.
     declared: Declared,
-    /// `1 << N`: what is shifted, and how far. As a value it is shifted in its dtype.
-    shift: Option<(Dim, Dim)>,
+    /// How it is shifted, where it is `1 << N`. As a value it is shifted in its dtype.
+    shift: Option<Shift>,
+}
+
+/// A shift of a constexpr.
+#[derive(Clone, Debug)]
+struct Shift {
+    op: BinaryOp,
+    number: Dim,
+    /// How far.
+    count: Dim,
 }
 
 /// A mutable variable.

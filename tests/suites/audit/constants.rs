@@ -310,3 +310,27 @@ fn what_holds_in_a_branch_divides_tiles_there() {
         Ok(())
     });
 }
+
+#[kernel]
+fn shifted<const K: u32>(out: PtrMut<i32>, x: i32) {
+    let minimum: i32 = 1 << K;
+    store(out, x + (1 << K));
+    store(out + 1, (minimum < 0) as i32);
+    store(out + 2, x + (1 << K) / 2);
+    store(out + 3, ((1 << K) < 0) as i32);
+    store(out + 4, x + (4096 >> 9) + (1 << K) / (1 << 20 >> 2));
+    store(out + 5, x + (1 << 31 >> 2));
+}
+
+#[test]
+fn shifts_of_constexprs_are_exact_in_arithmetic_and_of_the_dtype_alone() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(6)?;
+        ShiftedConsts { K: 31 }.call(&mut out, 1).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [i32::MIN + 1, 1, (1 << 30) + 1, 0, 9 + (1 << 13), 1 - (1 << 29)]);
+        let refused = ShiftedConsts { K: 32 }.call(&mut out, 1).grid(1).launch(device);
+        let message = refused.map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(message.contains("does not fit i32"), "{message}");
+        Ok(())
+    });
+}
