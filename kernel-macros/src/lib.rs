@@ -21,6 +21,7 @@
 
 mod attr;
 mod attributes;
+mod decimal;
 mod device;
 mod error;
 mod expand;

@@ -5,6 +5,7 @@
 
 use kernel_core::ir::{ConstId, Dim, Dt, InlinePtx, LimitKind, Op, ParamId, Unroll};
 
+use crate::decimal::Decimal;
 use crate::source_range::{CallRef, SourceRange};
 use crate::types::{DtRef, VTy};
 
@@ -55,8 +56,8 @@ pub enum Kind {
     Int(Dim),
     /// An integer literal too large for a dimension.
     BigInt(i128),
-    /// A float literal: rounded to f64, and rounded to f32.
-    Float(f64, f32),
+    /// A float literal.
+    Float(Decimal),
     /// `true` or `false`.
     Bool(bool),
     /// A `bool` constexpr.

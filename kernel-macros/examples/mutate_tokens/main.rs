@@ -14,6 +14,8 @@
 mod attr;
 #[path = "../../src/attributes.rs"]
 mod attributes;
+#[path = "../../src/decimal.rs"]
+mod decimal;
 #[path = "../../src/device/mod.rs"]
 #[allow(dead_code, reason = "kernels alone are mutated")]
 mod device;

@@ -18,10 +18,11 @@ use kernel_core::ir::{
 
 use kernel_core::text::MAX_REGIONS;
 
+use crate::decimal::Decimal;
 use crate::error::{Checked, Errors};
 use crate::source_range::SourceRange;
 use crate::tree::{Fold, ForStmt, IfStmt, Kind, MapStmt, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt, assigned};
-use crate::typeck::Tree;
+use crate::typeck::{Tree, is_dtype};
 use crate::types::{VElem, VTy, may_be};
 
 /// A kernel as IR.
@@ -240,10 +241,7 @@ impl Lower<'_> {
             Kind::Int(Dim::Const(value)) => self.one(Op::constant(Literal::Int(i128::from(*value)), dtype), &[], place),
             Kind::Int(dim) => self.one(CreateOp::ConstExpr { value: dim.clone(), dtype }, &[], place),
             Kind::BigInt(value) => self.one(Op::constant(Literal::Int(*value), dtype), &[], place),
-            Kind::Float(double, single) => {
-                let value = if dtype == Dt::Known(DType::F32) { f64::from(*single) } else { *double };
-                self.one(Op::constant(Literal::float(value), dtype), &[], place)
-            }
+            Kind::Float(number) => self.float(*number, dtype, place),
             Kind::Bool(value) => self.one(Op::constant(Literal::Bool(*value), DType::Bool), &[], place),
             Kind::ConstBool(id) => {
                 self.one(CreateOp::ConstExpr { value: Dim::param(*id), dtype: DType::Bool.into() }, &[], place)
@@ -258,6 +256,27 @@ impl Lower<'_> {
                 Err(Refused { error: TypeError { message }, place })
             }
         }
+    }
+
+    /// A float literal, which rounds once to whatever a dtype parameter stands for.
+    fn float(&mut self, number: Decimal, dtype: Dt, place: SourceRange) -> Lowering<ValueId> {
+        let constant = |value: f64| Op::constant(Literal::float(value), dtype);
+        let id = match dtype {
+            Dt::Param(id) if number.may_round_twice() => id,
+            Dt::Param(_) => return self.one(constant(number.nearest), &[], place),
+            Dt::Known(known) => return self.one(constant(number.of(known)), &[], place),
+        };
+        let wide = Dim::param(is_dtype(&mut self.func, id, Dt::Known(DType::F64)));
+        let wide = self.one(CreateOp::ConstExpr { value: wide, dtype: DType::Bool.into() }, &[], place)?;
+        let mut branch = |value: f64| {
+            self.region(Vec::new(), place, |l, _| {
+                let value = l.one(constant(value), &[], place)?;
+                l.effect(ControlOp::Yield, &[value], &[], place)
+            })
+        };
+        let regions = [branch(number.nearest)?, branch(number.odd)?];
+        let results = self.build(ControlOp::If.into(), &[wide], &regions, place)?;
+        Ok(results[0])
     }
 
     fn values(&mut self, ids: &[NodeId]) -> Lowering<Vec<ValueId>> {

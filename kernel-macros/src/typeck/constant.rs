@@ -12,6 +12,7 @@ use syn::{Expr, ExprLit, Lit, Path, Token};
 
 use super::record::Parts;
 use super::{Binding, Checker, Constexpr, Context, Operand, Shift, Val};
+use crate::decimal::Decimal;
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
@@ -339,7 +340,7 @@ impl Checker<'_> {
     }
 
     fn float_literal(&mut self, digits: &str, suffix: &str, place: SourceRange) -> Checked<Node> {
-        let (Ok(double), Ok(single)) = (digits.parse::<f64>(), digits.parse::<f32>()) else {
+        let Some(number) = Decimal::parse(digits) else {
             return Err(self.report(place, "this is not a float"));
         };
         let dt = match suffix {
@@ -352,7 +353,7 @@ impl Checker<'_> {
                 }
             },
         };
-        let (kind, ty) = (Kind::Float(double, single), VTy::scalar(dt));
+        let (kind, ty) = (Kind::Float(number), VTy::scalar(dt));
         Ok(Node { kind, ty, dim: None, constexpr: true, place })
     }
 }

@@ -3,7 +3,7 @@
 //! In the IR these are constexprs and dtype parameters that no launch gives: binding computes them, so that an `if` on
 //! them is decided there, and shapes may be made of them. Where a function is inlined, dtypes may be known here.
 
-use kernel_core::ir::{ConstId, ConstOrigin, ConstParam, ConstTy, Dim, Dt, DtypeId, DtypeParam, IntTy};
+use kernel_core::ir::{ConstId, ConstOrigin, ConstParam, ConstTy, Dim, Dt, DtypeId, DtypeParam, Func, IntTy};
 use syn::{BinOp, Expr, ExprBinary, Path, Type};
 
 use super::{Checker, Operand};
@@ -16,16 +16,27 @@ use crate::types::{BOOL, VTy, dt_name};
 /// The name of the accumulator of a dtype.
 const ACCUMULATOR: &str = "Acc";
 
+/// `T == f16`
+pub fn is_dtype(func: &mut Func, id: DtypeId, other: Dt) -> ConstId {
+    let name = |func: &Func| format!("{} == {}", dt_name(func, id.into()), dt_name(func, other));
+    derived(func, name, ConstTy::Bool, ConstOrigin::IsDtype(id, other))
+}
+
+/// The constexpr with that origin, which becomes one of the kernel's where it is used first.
+fn derived(func: &mut Func, name: impl FnOnce(&Func) -> String, ty: ConstTy, origin: ConstOrigin) -> ConstId {
+    let known = func.const_params.iter().position(|param| param.origin == origin);
+    let index = known.unwrap_or_else(|| {
+        let name = name(func);
+        func.const_params.push(ConstParam { name, ty, origin });
+        func.const_params.len() - 1
+    });
+    ConstId::new(index as u32)
+}
+
 impl Checker<'_> {
     /// The constexpr with that origin, which becomes one of the kernel's where it is used first.
-    pub(super) fn derived(&mut self, name: impl FnOnce(&Self) -> String, ty: ConstTy, origin: ConstOrigin) -> ConstId {
-        let known = self.func.const_params.iter().position(|param| param.origin == origin);
-        let index = known.unwrap_or_else(|| {
-            let name = name(self);
-            self.func.const_params.push(ConstParam { name, ty, origin });
-            self.func.const_params.len() - 1
-        });
-        ConstId::new(index as u32)
+    pub(super) fn derived(&mut self, name: impl FnOnce(&Func) -> String, ty: ConstTy, origin: ConstOrigin) -> ConstId {
+        derived(&mut self.func, name, ty, origin)
     }
 
     /// `num_warps()` and its kind, whose name is how it is called.
@@ -39,7 +50,7 @@ impl Checker<'_> {
         let dim = match dt {
             Dt::Known(dtype) => Dim::Const(dtype.bits().into()),
             Dt::Param(id) => {
-                let name = |c: &Self| format!("{}::BITS", dt_name(&c.func, dt));
+                let name = |func: &Func| format!("{}::BITS", dt_name(func, dt));
                 Dim::param(self.derived(name, ConstTy::Int(IntTy::Usize), ConstOrigin::Bits(id)))
             }
         };
@@ -132,10 +143,7 @@ impl Checker<'_> {
         let kind = match (left, right) {
             (left, right) if left == right => Kind::Bool(true),
             (Dt::Known(_), Dt::Known(_)) => Kind::Bool(false),
-            (Dt::Param(id), other) | (other, Dt::Param(id)) => {
-                let name = |c: &Self| format!("{} == {}", dt_name(&c.func, id.into()), dt_name(&c.func, other));
-                Kind::ConstBool(self.derived(name, ConstTy::Bool, ConstOrigin::IsDtype(id, other)))
-            }
+            (Dt::Param(id), other) | (other, Dt::Param(id)) => Kind::ConstBool(is_dtype(&mut self.func, id, other)),
         };
         let node = Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place };
         Operand { node: self.new_node(node), place }

@@ -184,7 +184,7 @@ impl Checker<'_> {
         }
         // A negative literal is a literal.
         let literal = match kind {
-            Kind::Float(double, single) => Some(Kind::Float(-double, -single)),
+            Kind::Float(number) => Some(Kind::Float(-number)),
             Kind::Int(Dim::Const(value)) => value.checked_neg().map(|v| Kind::Int(Dim::Const(v))),
             Kind::BigInt(value) => Some(Kind::BigInt(-value)),
             _ => None,

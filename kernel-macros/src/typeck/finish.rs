@@ -3,6 +3,7 @@
 use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dim, Dt};
 
 use super::{Checker, Deferred};
+use crate::decimal::Decimal;
 use crate::source_range::SourceRange;
 use crate::tree::{Kind, NodeId, Stmt, VOp};
 use crate::types::{DtRef, admits};
@@ -123,7 +124,7 @@ impl Checker<'_> {
         let value = match node.kind {
             Kind::Int(Dim::Const(value)) => i128::from(value),
             Kind::BigInt(value) => value,
-            Kind::Float(double, single) => return self.float_fits(id, double, single),
+            Kind::Float(number) => return self.float_fits(id, number),
             Kind::Int(_)
             | Kind::Bool(_)
             | Kind::ConstBool(_)
@@ -156,18 +157,18 @@ impl Checker<'_> {
 
 impl Checker<'_> {
     /// Refuses a finite float literal that its dtype rounds to infinity.
-    fn float_fits(&mut self, id: NodeId, double: f64, single: f32) {
+    fn float_fits(&mut self, id: NodeId, number: Decimal) {
         let (Some(dt), place) = (self.node_dt(id), self.node(id).place) else { return };
         // Half a unit beyond the largest number, where rounding to nearest goes up.
         let (f16, bf16) = (65_520.0, f64::from_bits(0x47EF_F000_0000_0000));
         let settled = self.types.settled(dt);
         let beyond = match settled {
-            Dt::Known(DType::F16) => double.abs() >= f16,
-            Dt::Known(DType::BF16) => double.abs() >= bf16,
-            Dt::Known(DType::F8E4M3) => double.abs() > 464.0,
-            Dt::Known(DType::F8E5M2) => double.abs() >= 61_440.0,
-            Dt::Known(DType::F32) => single.is_infinite(),
-            Dt::Known(_) | Dt::Param(_) => double.is_infinite(),
+            Dt::Known(DType::F16) => number.odd.abs() >= f16,
+            Dt::Known(DType::BF16) => number.odd.abs() >= bf16,
+            Dt::Known(DType::F8E4M3) => number.odd.abs() > 464.0,
+            Dt::Known(DType::F8E5M2) => number.odd.abs() >= 61_440.0,
+            Dt::Known(DType::F32) => (number.odd as f32).is_infinite(),
+            Dt::Known(_) | Dt::Param(_) => number.nearest.is_infinite(),
         };
         if beyond {
             let dtype = self.show_fixed(settled).replace('`', "");

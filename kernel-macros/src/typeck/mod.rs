@@ -56,6 +56,7 @@ mod unsafety;
 
 pub use binary::assigns;
 pub use constant::collect_shape_constants;
+pub use derived::is_dtype;
 pub use function::{Checks, check_function};
 pub use unsafety::UnsafeBlock;
 

@@ -1,6 +1,6 @@
 //! The parameters of a kernel, and those that may be without an argument.
 
-use kernel_core::ir::{ConstId, ConstOrigin, ConstTy, Dim, Dt, ParamId, ParamKind, Passing};
+use kernel_core::ir::{ConstId, ConstOrigin, ConstTy, Dim, Dt, Func, ParamId, ParamKind, Passing};
 use syn::{BinOp, Expr, ExprBinary, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
 
 use super::block::Flow;
@@ -153,7 +153,7 @@ impl Checker<'_> {
 
     /// Whether there is an argument for a parameter: a constexpr.
     fn given(&mut self, param: ParamId, place: SourceRange) -> Operand {
-        let name = |c: &Self| format!("{}.is_some()", c.func.param(param).name);
+        let name = |func: &Func| format!("{}.is_some()", func.param(param).name);
         let kind = Kind::ConstBool(self.derived(name, ConstTy::Bool, ConstOrigin::Given(param)));
         let node = Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place };
         Operand { node: self.new_node(node), place }

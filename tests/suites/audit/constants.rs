@@ -334,3 +334,26 @@ fn shifts_of_constexprs_are_exact_in_arithmetic_and_of_the_dtype_alone() {
         Ok(())
     });
 }
+
+#[kernel]
+#[allow(clippy::excessive_precision)]
+fn near_the_middle<T: Float>(out: PtrMut<T>) {
+    store(out, load(out) * 1.00000005960464477539062500001);
+    store(out + 1, load(out + 1) * -1.00048828125000000000000001);
+}
+
+#[test]
+fn literals_are_rounded_once_to_what_a_dtype_parameter_stands_for() {
+    check(|device| {
+        let mut single = device.full(2, 1.0f32)?;
+        near_the_middle(&mut single).grid(1).launch(device)?;
+        assert_eq!(single.to_vec()?, [1.0 + f32::EPSILON, -1.000_488_3]);
+        let mut double = device.full(2, 1.0f64)?;
+        near_the_middle(&mut double).grid(1).launch(device)?;
+        assert_eq!(double.to_vec()?, [1.0 + f64::from(f32::EPSILON) / 2.0, -1.000_488_281_25]);
+        let mut half = device.full(2, f16::ONE)?;
+        near_the_middle(&mut half).grid(1).launch(device)?;
+        assert_eq!(half.to_vec()?, [f16::ONE, -f16::from_f32(1.000_976_6)]);
+        Ok(())
+    });
+}
