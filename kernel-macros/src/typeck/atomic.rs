@@ -113,7 +113,11 @@ impl Checker<'_> {
             c.block(&block.stmts, true, args.place.end)
         });
         match value {
-            Flow::Value(value) => value.and_then(|value| self.one(value)),
+            Flow::Value(value) => {
+                let value = value.and_then(|value| self.one(value))?;
+                self.polled.push(value.node);
+                Ok(value)
+            }
             Flow::Diverges => Err(Reported::earlier()),
         }
     }

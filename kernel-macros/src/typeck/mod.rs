@@ -269,6 +269,8 @@ pub struct Checker<'a> {
     annotated: Vec<NodeId>,
     /// Truths that constexprs may decide, although values of the launch are in them, by node.
     decided: BTreeSet<usize>,
+    /// What `atomic_poll` has waited for.
+    polled: Vec<NodeId>,
     /// Literals that are shifted by literals: these two, by node.
     literal_shifts: BTreeMap<usize, (i64, i64)>,
     unsafe_blocks: Vec<UnsafeBlock>,
@@ -346,6 +348,7 @@ impl<'a> Checker<'a> {
             deferred: Vec::new(),
             annotated: Vec::new(),
             decided: BTreeSet::new(),
+            polled: Vec::new(),
             literal_shifts: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),

@@ -72,10 +72,13 @@ impl Checker<'_> {
     /// Whether a value is what an atomic operation found in memory, which need not be used.
     fn is_atomic(&self, val: &Val) -> bool {
         match val {
-            Val::One(operand) => matches!(
-                &self.node(operand.node).kind,
-                Kind::Op(VOp::Ready(Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })), _)
-            ),
+            Val::One(operand) => {
+                let atomic = matches!(
+                    &self.node(operand.node).kind,
+                    Kind::Op(VOp::Ready(Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })), _)
+                );
+                atomic || self.polled.contains(&operand.node)
+            }
             Val::Tuple(..) | Val::Unit(_) => false,
         }
     }
