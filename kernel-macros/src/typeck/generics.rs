@@ -5,11 +5,13 @@ use std::rc::Rc;
 
 use kernel_core::ir::{ConstTy, Dt, IntTy, ParamKind};
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 use syn::{AngleBracketedGenericArguments, Expr, GenericArgument, PathArguments, Type};
 
 use super::function::{Frame, declared};
-use super::{Binding, Checker, Constexpr, Val};
+use super::{Binding, Checker, Constexpr, Operand, Val};
 use crate::device::function::Function;
+use crate::device::text;
 use crate::error::Checked;
 use crate::signature::{Generic, braced, strip, type_name};
 use crate::source_range::{SourceRange, bare};
@@ -23,6 +25,8 @@ pub(super) struct Generics {
     pub(super) consts: BTreeMap<String, Binding>,
     /// Those constexprs whose types are known to hold them.
     held: BTreeSet<String>,
+    /// An argument whose shape has another number of axes than its type says, and that type.
+    misfit: Option<(String, Operand)>,
 }
 
 impl Checker<'_> {
@@ -128,7 +132,11 @@ impl Checker<'_> {
             self.learn_dtype(function, &type_name(inner).unwrap_or_default(), dt, generics);
         }
         let Some(Expr::Array(shape)) = args.args.iter().nth(1).and_then(braced) else { return };
-        for (dim, own) in shape.elems.iter().zip(&own.shape).filter(|_| shape.elems.len() == own.shape.len()) {
+        if shape.elems.len() != own.shape.len() {
+            generics.misfit.get_or_insert_with(|| (text(&ty.to_token_stream()), *operand));
+            return;
+        }
+        for (dim, own) in shape.elems.iter().zip(&own.shape) {
             if let Expr::Path(path) = bare(dim)
                 && let Some(name) = path.path.get_ident().map(ToString::to_string)
                 && function.signature.consts().any(|(ident, ..)| *ident == name)
@@ -189,6 +197,11 @@ impl Checker<'_> {
     ) -> Checked<Frame> {
         let name = function.name();
         let unknown = |c: &mut Self, generic: &str| {
+            if let Some((takes, operand)) = &generics.misfit {
+                let what = if function.is_struct { "field" } else { "parameter" };
+                let message = format!("the {what} takes a `{takes}`, but this is {}", c.show(*operand));
+                return c.report_help(operand.place, message, declared(function));
+            }
             let each = function.own_generics().iter().map(|g| match g {
                 Generic::Dtype(ident, ..) => {
                     if ident == generic {
