@@ -12,7 +12,7 @@ use super::block::Flow;
 use super::jump::LoopScope;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Constexpr, Context, Operand, Val};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::source_range::SourceRange;
 use crate::tree::{ForStmt, Kind, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
@@ -292,6 +292,7 @@ impl Checker<'_> {
         match expr {
             Expr::Paren(paren) => self.range(&paren.expr),
             Expr::Group(group) => self.range(&group.expr),
+            Expr::Range(range) if self.adapters_of_end(range) => Err(Reported::earlier()),
             Expr::Range(range) => Ok(Range { range, step: None, reverse: false, from_end: false }),
             Expr::MethodCall(call) if call.method == "rev" && call.args.is_empty() => {
                 let inner = self.range(&call.receiver)?;
@@ -318,6 +319,27 @@ impl Checker<'_> {
                 Err(self.report_help(SourceRange::of(other), "a loop runs over a range of integers", help))
             }
         }
+    }
+
+    /// Refuses `0..n.step_by(2)`, which calls a method of `n`.
+    fn adapters_of_end(&mut self, range: &ExprRange) -> bool {
+        let (mut end, mut first) = (range.end.as_deref(), None);
+        while let Some(Expr::MethodCall(call)) = end
+            && (call.method == "rev" || call.method == "step_by")
+        {
+            (end, first) = (Some(&*call.receiver), Some(call));
+        }
+        let Some(first) = first else { return false };
+        let whole = SourceRange::of_tokens(range);
+        let inner = SourceRange::between(whole.start, SourceRange::of(&first.receiver).end);
+        let adapters = SourceRange::between(first.dot_token.spans[0], whole.end);
+        let help = match (self.source.text(inner), self.source.text(adapters)) {
+            (Some(range), Some(adapters)) => Help::write(whole, format!("({range}){adapters}")),
+            _ => format!("write `(lo..hi).{}(..)`", first.method).into(),
+        };
+        let message = format!("`{}` is called on the end of the range, not on the range", first.method);
+        self.report_help(SourceRange::at(first.method.span()), message, help);
+        true
     }
 
     /// What to write instead of something that is no range; of Python's functions that range.
