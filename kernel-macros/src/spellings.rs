@@ -102,7 +102,7 @@ const SPELLINGS: &[Spelling] = &[
     // Shapes
     row("transpose", "x", "trans({x})").but(", which swaps the last two axes"),
     row("view", "x shape", "reshape({x}, {shape})"),
-    row("broadcast", "x shape", "broadcast_to({x}, {shape})"),
+    row("broadcast", "x shape", "broadcast_to({x}, {shape})").but("; operators broadcast by themselves"),
     row("unsqueeze", "x axis", "expand_dims({x}, {axis})"),
     row("squeeze", "x", "reshape({x}, [N])").but(", the shape without the axes of size 1"),
     row("ravel flatten", "x", "reshape({x}, [M * N])").but(" of `[M, N]`"),
@@ -199,7 +199,10 @@ const MAX_CODE: usize = 160;
 impl Spelling {
     /// The code with the names of its arguments.
     pub fn plain(&self) -> String {
-        self.args.split(' ').fold(self.code.to_string(), |code, arg| code.replace(&format!("{{{arg}}}"), arg))
+        self.args.split(' ').fold(self.code.to_string(), |code, arg| {
+            let written = if arg == "shape" { "[M, N]" } else { arg };
+            code.replace(&format!("{{{arg}}}"), written)
+        })
     }
 
     /// Whether the code stands for the call, whatever its arguments are: it names nothing else.
@@ -214,7 +217,9 @@ impl Spelling {
             return self.remark.into();
         }
         let names: Vec<&str> = self.args.split(' ').filter(|name| !name.is_empty()).collect();
-        let known = args.iter().all(|arg| arg != "(..)") && args.len() == names.len();
+        // Where a shape is due, other languages take a tile that has it.
+        let known = |(name, arg): (&&str, &String)| arg != "(..)" && (*name != "shape" || arg.starts_with('['));
+        let known = args.len() == names.len() && names.iter().zip(args).all(known);
         if known && self.replaces() {
             let code = names.iter().zip(args).fold(self.code.to_string(), |code, (name, arg)| put(&code, name, arg));
             if code.len() <= MAX_CODE {

@@ -34,7 +34,7 @@ fn statements(row: &Spelling) -> String {
         "make_range" => "arange(0, 16)".to_string(),
         "unsqueeze" => "expand_dims(x, 0)".to_string(),
         "ones" => "full([16], 1.0)".to_string(),
-        "view" | "broadcast" => code.replace(", shape", ", [16]"),
+        "view" | "broadcast" => code.replace("[M, N]", "[16]"),
         "compare_exchange" => "atomic_cas(counters, 1, 2)".to_string(),
         "device_assert" => return format!("{};", code.replace("message", "\"x is positive\"")),
         "squeeze" | "zeros_like" | "ones_like" => code.replace("N]", "16]"),

@@ -4,7 +4,7 @@ use kernel_core::ir::{CounterKind, CreateOp, DType, Dim};
 use syn::{BinOp, Expr, ExprLit, Lit};
 
 use super::args::Args;
-use super::{Checker, Context, Operand};
+use super::{Binding, Checker, Context, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
@@ -122,7 +122,8 @@ impl Checker<'_> {
                 ));
             }
             other => {
-                return Err(self.report_help(place, "this is not a shape", array_help(other)));
+                let help = self.shape_of_named(other).unwrap_or_else(|| array_help(other).into());
+                return Err(self.report_help(place, "this is not a shape", help));
             }
         };
         let dims: Vec<Checked<Dim>> = elems.iter().map(|e| self.dim(e)).collect();
@@ -132,6 +133,17 @@ impl Checker<'_> {
         }
         self.check_size(&dims, place)?;
         Ok(dims)
+    }
+
+    /// The shape of a tile that stands where a shape is due.
+    fn shape_of_named(&self, expr: &Expr) -> Option<Help> {
+        let Expr::Path(path) = bare(expr) else { return None };
+        let shape = match self.lookup(&path.path.get_ident()?.to_string())?.0 {
+            Binding::Value(node) => &self.node(node).ty.shape,
+            Binding::Var(var) => &self.variables[var.0].ty.shape,
+            _ => return None,
+        };
+        (!shape.is_empty()).then(|| Help::write(SourceRange::of(expr), self.shape_source(shape)))
     }
 
     /// An expression over constexprs and literals.
