@@ -174,15 +174,23 @@ impl Checker<'_> {
         (message, help.unwrap_or_else(|| "make it a const generic of its own: `const N: usize`".into()))
     }
 
-    /// `N / 2` for `N >> 1`.
+    /// `N / 2` for `N >> 1`, and `N / (1 << S)` for `N >> S`.
     fn without_shift(&self, expr: &Expr) -> Option<Help> {
-        let Expr::Binary(binary) = bare(expr) else { return None };
-        let Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) = bare(&binary.right) else { return None };
-        let power = 1i64.checked_shl(count.base10_parse().ok()?).filter(|power| *power > 0)?;
+        let binary = match bare(expr) {
+            Expr::Paren(paren) => return self.without_shift(&paren.expr),
+            Expr::Binary(binary) => binary,
+            _ => return None,
+        };
         let sign = match binary.op {
             BinOp::Shr(_) => "/",
             BinOp::Shl(_) => "*",
-            _ => return None,
+            _ => return self.without_shift(&binary.left).or_else(|| self.without_shift(&binary.right)),
+        };
+        let power = match bare(&binary.right) {
+            Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) => {
+                1i64.checked_shl(count.base10_parse().ok()?).filter(|power| *power > 0)?.to_string()
+            }
+            count => format!("(1 << {})", self.source.operand(SourceRange::of(count))),
         };
         let number = self.source.operand(SourceRange::of(&binary.left));
         Some(Help::write(SourceRange::of(bare(expr)), format!("{number} {sign} {power}")))
