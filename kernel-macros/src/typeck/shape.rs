@@ -1,13 +1,14 @@
 //! Operations that rearrange elements.
 
 use kernel_core::ir::{Atom, Dim, ShapeOp};
-use syn::{Expr, ExprIndex};
+use syn::{Expr, ExprIndex, ExprLit, ExprUnary, Lit, UnOp};
 
 use super::args::Args;
 use super::macros::single;
 use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::ops::ShapeCall;
 use crate::source_range::{SourceRange, bare};
 use crate::types::{VElem, VTy};
@@ -113,9 +114,37 @@ impl Checker<'_> {
 
     fn reshape(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
+        if let (Ok(x), Some(shape)) = (&x, args.expr(1)) {
+            self.no_open_dim(*x, shape)?;
+        }
         let shape = self.shape_of(args, 1);
         let (x, shape) = (x?, shape?);
         self.reshaped(x, shape, args.place)
+    }
+
+    /// Refuses `-1`, which stands elsewhere for what the other dimensions leave of the elements.
+    fn no_open_dim(&mut self, x: Operand, shape: &Expr) -> Checked<()> {
+        let Expr::Array(array) = bare(shape) else { return Ok(()) };
+        let (open, others): (Vec<&Expr>, Vec<&Expr>) = array.elems.iter().partition(|dim| is_minus_one(dim));
+        let [open] = open.as_slice() else { return Ok(()) };
+        let place = SourceRange::of(open);
+        let others = others.into_iter().map(|dim| self.dim(dim)).collect::<Checked<Vec<Dim>>>()?;
+        self.check_shape(&others, SourceRange::of(shape))?;
+        let own = self.ty(x).shape.clone();
+        let (before, others) = (Dim::product(&own), Dim::product(&others));
+        let (before, others) = (self.dim_result(before, place)?, self.dim_result(others, place)?);
+        let left = self.dim_result(before.div(&others), place)?;
+        let after = self.dim_result(left.mul(&others), place)?;
+        let written = array.elems.iter().map(|dim| match is_minus_one(dim) {
+            true => self.dim_source(&left),
+            false => self.source.text(SourceRange::of(dim)).unwrap_or_default(),
+        });
+        let help = format!("write `[{}]`", written.collect::<Vec<_>>().join(", "));
+        let help = match self.same_dim(&before, &after) {
+            true => Help::write(place, self.dim_source(&left)).said(help),
+            false => format!("{help}, and {}", self.reshape_help(&before, &after)).into(),
+        };
+        Err(self.report_help(place, "a dimension is a power of two, found -1", help))
     }
 
     /// The same elements in another shape.
@@ -228,4 +257,9 @@ impl Checker<'_> {
         let joined = Operand { node: self.op(ShapeOp::Join, nodes, ty, place), place };
         if common.is_empty() { self.reshaped(joined, pair(common), place) } else { Ok(joined) }
     }
+}
+
+fn is_minus_one(expr: &Expr) -> bool {
+    let Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) = bare(expr) else { return false };
+    matches!(bare(expr), Expr::Lit(ExprLit { lit: Lit::Int(one), .. }) if one.base10_digits() == "1")
 }
