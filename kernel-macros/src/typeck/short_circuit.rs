@@ -44,9 +44,12 @@ impl Checker<'_> {
         let (left, right) = (left?, right?);
         for operand in [left, right] {
             if !self.ty(operand).is_scalar() {
-                let single = if and { "&" } else { "|" };
                 let message = format!("{what} works on scalars, found {}", self.show(operand));
-                return Err(self.report_help(sign, message, format!("on tiles write `{single}`")));
+                let (left, right) = (self.source.operand(left.place), self.source.operand(right.place));
+                let code = format!("{left} {} {right}", if and { "&" } else { "|" });
+                let within = if self.source.is_operand(place) { format!("({code})") } else { code.clone() };
+                let help = Help::write(place, within).said(format!("on tiles write `{code}`"));
+                return Err(self.report_help(sign, message, help));
             }
             self.expect(operand, BOOL, "an operand of a logical operator")?;
         }
