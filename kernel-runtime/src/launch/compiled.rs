@@ -58,8 +58,9 @@ impl CompiledKernel {
     /// What was decided and what it costs: launch options, shared memory, how many programs a
     /// multiprocessor holds at once, every access with how it is kept inside its buffer, every
     /// conversion between layouts with its bank conflicts; registers and spills too, if it was
-    /// loaded on a GPU. And why: what keeps accesses below 16 bytes, loads in loops from being
-    /// fetched in an iteration before, and matrix products from going on while others begin.
+    /// loaded on a GPU. And why: which launch conditions fail where every access is checked, what
+    /// keeps accesses below 16 bytes, loads in loops from being fetched in an iteration before, and
+    /// matrix products from going on while others begin.
     ///
     /// ```text
     /// kernel softmax for sm_90a: 8 warps, 64 bytes of shared memory, 2 barriers

@@ -68,6 +68,10 @@ fn the_checked_variant_can_be_looked_at() -> Result<(), Error> {
     let (fast, checked) = (request().compile(target)?, request().checked().compile(target)?);
     assert_eq!(fast.variant(), &LaunchVariant::Undecided);
     assert_eq!(checked.variant(), &LaunchVariant::Checked(Vec::new()));
+    let says = |kernel: &tilewright::launch::CompiledKernel| {
+        kernel.report().contains("\n  checks every access, as asked for\n")
+    };
+    assert!(says(&checked) && !says(&fast), "{}", checked.report());
     assert!(!fast.placed_ir().contains("check_bounds") && checked.placed_ir().contains("check_bounds"));
     assert!(count(checked.ptx(), "ld.global.nc.v4") > 0, "the length is a multiple of 16");
     let any = AssumedBuffer { len: AssumedLength::Unknown, ..AssumedBuffer::default() };
@@ -143,6 +147,9 @@ fn calls_say_which_variant_a_launch_runs() -> Result<(), Error> {
     let text = variant(1001, 1)?.to_string();
     assert!(text.starts_with("the variant that checks every access\n  "), "{text}");
     assert!(text.ends_with(": `x` has 1000 elements, and offsets are between 0 and 1000"), "{text}");
+    let report = shifted::<f32, 1024>(&x, &mut out, 1001, 0).grid(1).compile(target)?.report().to_string();
+    let said = report.lines().nth(1).unwrap_or_default();
+    assert_eq!(said, format!("  checks every access: {failed}"), "{report}");
     // Without a grid nobody knows.
     let open = shifted::<f32, 1024>(&x, &mut out, 1001, 0).compile(target)?;
     assert_eq!(open.variant(), &LaunchVariant::Undecided);

@@ -110,8 +110,20 @@ fn generated(
     Ok((bound, variant.artifact, variant.timings))
 }
 
+/// The report of a variant that checks every access, with why a launch runs it.
+fn with_reasons(report: String, variant: &LaunchVariant) -> String {
+    let LaunchVariant::Checked(failed) = variant else { return report };
+    let reasons: Vec<String> = match failed.as_slice() {
+        [] => vec!["  checks every access, as asked for".to_string()],
+        failed => failed.iter().map(|failed| format!("  checks every access: {failed}")).collect(),
+    };
+    let (head, rest) = report.split_once('\n').unwrap_or((&report, ""));
+    format!("{head}\n{}\n{rest}", reasons.join("\n"))
+}
+
 fn stages(kernel: &'static Definition, looked: Looked, report: String) -> CompiledKernel {
     let Looked { bound, artifact, timings, variant } = looked;
+    let report = with_reasons(report, &variant);
     let text = |stage| artifact.stages.iter().find(|(name, _)| *name == stage).map(|(_, text)| text.clone());
     let text = |stage| text(stage).unwrap_or_default();
     CompiledKernel {
