@@ -105,7 +105,8 @@
 //! kernel `add` has no compiled code for this launch: it needs add<f32>(2048) for sm_90a: [f32 @16 %16, f32 @16 %16,
 //! mut f32 @16 %16, i32], and its archives have 4 other variants of this kernel; this program cannot compile it; record a run
 //! of a program that compiles it (TILEWRIGHT_RECORD=FILE), or add to what builds the archive:
-//! archive.add(AddConsts { BLOCK: 2048 }.request::<f32>().assume(AddAssumed { n: AssumedScalar::Unknown, ..Default::default() }), &[Target::sm_90a()])?;
+//! archive.add(AddConsts { BLOCK: 2048 }.request::<f32>().assume(AddAssumed { n: tilewright::launch::AssumedScalar::Unknown,
+//! ..Default::default() }), &[Target::sm_90a()])?;
 //! ```
 //!
 //! A kernel that makes tensors itself (`tensor_desc`) has each variant twice: for tensors that the hardware copies, and for

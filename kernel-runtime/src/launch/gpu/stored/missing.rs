@@ -100,16 +100,19 @@ fn options(wanted: &Wanted<'_>) -> String {
 
 /// What a request must assume, where that is not what it does without being told.
 fn assumed(func: &Func, spec: &Spec<'_>, name: &str) -> String {
-    let fields: Vec<String> = user_params(func)
-        .zip(spec.params)
-        .filter(|(param, _)| !matches!(param.kind, ParamKind::ConstScalar(_)))
-        .filter_map(|(param, given)| Some(format!("{}: {}", param.name, one_assumed(*given)?)))
-        .collect();
-    match fields.as_slice() {
-        [] => String::new(),
-        fields => format!(".assume({name}Assumed {{ {}, ..Default::default() }})", fields.join(", ")),
+    let all = || user_params(func).zip(spec.params).filter(|(p, _)| !matches!(p.kind, ParamKind::ConstScalar(_)));
+    let fields: Vec<String> =
+        all().filter_map(|(param, given)| Some(format!("{}: {}", param.name, one_assumed(*given)?))).collect();
+    if fields.is_empty() {
+        return String::new();
     }
+    // Where all are said, nothing is left for the others, and clippy would say so.
+    let rest = if fields.len() < all().count() { ", ..Default::default()" } else { "" };
+    format!(".assume({name}Assumed {{ {}{rest} }})", fields.join(", "))
 }
+
+/// Where the types are that say what is assumed: the line needs no imports of them.
+const LAUNCH: &str = "tilewright::launch";
 
 /// What is assumed of one argument; `None` if it is the usual.
 fn one_assumed(given: ParamSpec) -> Option<String> {
@@ -129,16 +132,18 @@ fn one_assumed(given: ParamSpec) -> Option<String> {
                 _ => "Element",
             };
             let len = length(len_divisor);
-            Some(format!("AssumedBuffer {{ alignment: Alignment::{alignment}, len: AssumedLength::{len} }}"))
+            let (alignment, len) =
+                (format!("{LAUNCH}::Alignment::{alignment}"), format!("{LAUNCH}::AssumedLength::{len}"));
+            Some(format!("{LAUNCH}::AssumedBuffer {{ alignment: {alignment}, len: {len} }}"))
         }
-        ParamSpec::Scalar { one: true, .. } => Some("AssumedScalar::One".to_string()),
+        ParamSpec::Scalar { one: true, .. } => Some(format!("{LAUNCH}::AssumedScalar::One")),
         ParamSpec::Scalar { element, .. } if !element.is_int() => None,
         ParamSpec::Scalar { divisor: 16, .. } => None,
-        ParamSpec::Scalar { divisor, .. } => Some(format!("AssumedScalar::{}", length(divisor))),
+        ParamSpec::Scalar { divisor, .. } => Some(format!("{LAUNCH}::AssumedScalar::{}", length(divisor))),
         ParamSpec::Tensor { aligned, facts, .. } => {
             let usual = aligned && facts.strides && facts.rows && facts.copies;
             // What is known in part has no name: code that knows nothing serves it.
-            (!usual).then(|| "AssumedTensor::Unknown".to_string())
+            (!usual).then(|| format!("{LAUNCH}::AssumedTensor::Unknown"))
         }
     }
 }

@@ -305,7 +305,7 @@ fn archives_serve_launches_of_which_more_is_known() -> Result<()> {
     );
     assert_eq!(
         &*line,
-        "archive.add(ShippedCopyConsts.request().assume(ShippedCopyAssumed { n: AssumedScalar::Unknown, \
+        "archive.add(ShippedCopyConsts.request().assume(ShippedCopyAssumed { n: tilewright::launch::AssumedScalar::Unknown, \
          ..Default::default() }), &[Target::sm_80()])?;"
     );
     ship(1, 1, Checks::AtLaunch)?;

@@ -119,8 +119,9 @@ fn launches_run_what_was_compiled_elsewhere() {
         "kernel `shipped_fill` has no compiled code for this launch",
         "it needs shipped_fill(128) for sm_80: [mut i32 @16, i32], and its archives have 2 other variants of this \
          kernel; this program cannot compile it; record a run of a program that compiles it",
-        "archive.add(ShippedFillConsts { N: 128 }.request().assume(ShippedFillAssumed { out: AssumedBuffer { alignment: \
-         Alignment::Bytes16, len: AssumedLength::Unknown }, n: AssumedScalar::Unknown, ..Default::default() }), \
+        "archive.add(ShippedFillConsts { N: 128 }.request().assume(ShippedFillAssumed { out: \
+         tilewright::launch::AssumedBuffer { alignment: tilewright::launch::Alignment::Bytes16, len: \
+         tilewright::launch::AssumedLength::Unknown }, n: tilewright::launch::AssumedScalar::Unknown }), \
          &[Target::sm_80()])?;",
     ] {
         assert!(error.contains(expected), "{expected}\n{error}");
