@@ -176,7 +176,9 @@ impl Table {
         }
     }
 
-    /// The configurations of the kernel `C` for a device and dtypes, ready to be asked at launches.
+    /// The configurations of the kernel `C` for a device and dtypes, ready to be asked at launches. There are none where the
+    /// table has no rows for these: a slip of the pen in the kernel's name is no error, as a table may have yet to be filled.
+    /// [`Table::kernels`] and [`Tuned::iter`] say what there is.
     ///
     /// # Errors
     ///
