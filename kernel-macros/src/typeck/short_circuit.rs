@@ -16,6 +16,7 @@ use syn::Expr;
 
 use super::{Checker, Context, Operand};
 use crate::error::Checked;
+use crate::help::Help;
 use crate::source_range::SourceRange;
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
 use crate::types::{BOOL, VTy};

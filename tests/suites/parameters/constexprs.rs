@@ -175,3 +175,30 @@ fn numbers_are_shifted_in_the_dtype_that_they_have() {
         Ok(())
     });
 }
+
+/// The Walsh-Hadamard transform of a row: in step `s` neighbours are `2^s` apart.
+#[kernel]
+fn hadamard<const N: usize>(x: PtrMut<f32>) {
+    let at = program_id(0) * N + arange(0, N);
+    let mut v = load(x + at);
+    #[unroll]
+    for s in 0..31 - leading_zeros(N) {
+        let (a, b) = split(trans(reshape(v, [N / (2 << s), 2, 1 << s])));
+        v = reshape(trans(join(a + b, a - b)), [N]);
+    }
+    store(x + at, v);
+}
+
+#[test]
+fn loops_are_unrolled_up_to_the_logarithm_of_a_constexpr() {
+    check(|device| {
+        let numbers: Vec<f32> = (0..16u8).map(|i| f32::from(i * 7 % 5)).collect();
+        let mut x = device.upload(&numbers)?;
+        hadamard::<16>(&mut x).grid(1).launch(device)?;
+        let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+        let want: Vec<f32> =
+            (0..16).map(|i| numbers.iter().enumerate().map(|(j, number)| sign(i, j) * number).sum()).collect();
+        assert_eq!(x.to_vec()?, want);
+        Ok(())
+    });
+}
