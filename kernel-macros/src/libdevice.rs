@@ -71,7 +71,7 @@ pub const ROWS: &[Spelling] = &[
     remark("reduce_or", "write `any(c, axis = 0)`; of integers `reduce(x, axis = 0, |a, b| a | b)`"),
     row("item unsplat", "x", "sum({x})").but(" of a tile of one element"),
     row("num_threads", "", "num_warps() * 32"),
-    remark("swizzle2d", "it is a few lines of `/` and `%`: declare a `#[device]` function"),
+    remark("swizzle2d", "declare a `#[device]` function: the documentation of `#[kernel]` has its four lines"),
     remark(
         "gdc_wait gdc_launch_dependents",
         "leave it out: `.dependent_launch()` of the call lets a launch begin early, and the compiler places both",

@@ -45,7 +45,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 22);
+    assert_eq!(kernels, 23);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.
