@@ -51,8 +51,7 @@
 //!    TILEWRIGHT_RECORD=kernels.twa cargo test
 //!    ```
 //!
-//!    or by a list, which needs no GPU: in a program of its own, or in the `build.rs` of a crate whose build-dependencies have
-//!    the kernels and Tilewright with the feature `jit`.
+//!    or by a list, which needs no GPU: in a program of its own, or in a [`build.rs`](self#a-list-in-buildrs).
 //!
 //!    ```
 //!    use tilewright::archive::{self, ArchiveBuilder};
@@ -95,6 +94,52 @@
 //! 2. **Embed it**: `tilewright::embed_archive!("kernels.twa")?` at the start of `main`. With
 //!    `tilewright = { version = "..", default-features = false }` the program has no code generator, looks for no LLVM, and
 //!    needs the driver alone.
+//!
+//! ## A list in `build.rs`
+//!
+//! The kernels are in a crate of their own, on which the program and its `build.rs` depend. `build.rs` alone has the code
+//! generator: all others say `default-features = false`, the crate of the kernels too, as what one of them asks for the
+//! program gets.
+//!
+//! ```toml
+//! # kernels/Cargo.toml
+//! [dependencies]
+//! tilewright = { version = "..", default-features = false }
+//!
+//! # app/Cargo.toml
+//! [dependencies]
+//! tilewright = { version = "..", default-features = false }
+//! kernels = { path = "../kernels" }
+//!
+//! [build-dependencies]
+//! tilewright = { version = "..", default-features = false, features = ["jit"] }
+//! kernels = { path = "../kernels" }
+//! ```
+//!
+//! ```no_run
+//! // app/build.rs
+//! use tilewright::archive::ArchiveBuilder;
+//! use tilewright::prelude::*;
+//! # /*
+//! use kernels::AddConsts;
+//! # */
+//! # #[kernel]
+//! # fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+//! #     let at = program_id(0) * BLOCK + arange(0, BLOCK);
+//! #     store(out + at, load(x + at, mask = at < n) + load(y + at, mask = at < n), mask = at < n);
+//! # }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let mut archive = ArchiveBuilder::new();
+//!     archive.add(AddConsts { BLOCK: 1024 }.request::<f32>(), &[Target::sm_80(), Target::sm_90a()])?;
+//!     let folder = std::env::var_os("OUT_DIR").expect("cargo says where");
+//!     archive.write(std::path::Path::new(&folder).join("kernels.twa"))
+//! }
+//! ```
+//!
+//! The program embeds it by `tilewright::embed_archive!(concat!(env!("OUT_DIR"), "/kernels.twa"))?`.
+//!
+//! # What a launch finds
 //!
 //! A launch runs the variant that was compiled for just its constexprs, dtypes, options and facts about arguments. In a program
 //! that cannot compile, one that takes less for granted serves instead: the general variant above serves every launch of
