@@ -222,6 +222,9 @@ pub fn loaded_number(w: &mut Writer, low: i64, high: i64) -> ValueId {
 /// Any mask: by a constant, an argument, the program, a loop's counter, or data.
 pub fn some_mask(w: &mut Writer, shape: &[i64]) -> ValueId {
     let axis = w.random.below(shape.len());
+    if w.random.chance(15) {
+        return derived_mask(w, axis, shape);
+    }
     let size = shape[axis];
     let near = w.random.range(0, size);
     let bound = match w.random.below(6) {
@@ -239,6 +242,35 @@ pub fn some_mask(w: &mut Writer, shape: &[i64]) -> ValueId {
     let bound = w.splat(bound, shape);
     let op = w.random.pick(&[CmpOp::Lt, CmpOp::Le, CmpOp::Ge, CmpOp::Ne]);
     w.compare(op, index, bound).expect("integers")
+}
+
+/// A mask of numbers that follow from the place along an axis: of few bits, so that they wrap, shifted by any count, divided.
+fn derived_mask(w: &mut Writer, axis: usize, shape: &[i64]) -> ValueId {
+    let narrow = [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64];
+    let dtype = w.random.pick(&narrow);
+    let signed = dtype.is_signed_int();
+    let mut value = along(w, axis, shape);
+    if w.random.chance(50) {
+        let start = w.random.pick(&[-256, -128, 64, 120, 128, 65528, 1 << 20]);
+        let start = w.filled(start as f64, DType::I32, shape);
+        value = w.binary(BinaryOp::Add, value, start).expect("integers");
+    }
+    value = w.cast(value, dtype);
+    if w.random.chance(70) {
+        let ops =
+            [BinaryOp::Shr, BinaryOp::Shr, BinaryOp::Shl, BinaryOp::Div, BinaryOp::Rem, BinaryOp::And, BinaryOp::Xor];
+        let op = w.random.pick(&ops);
+        let number = match op {
+            BinaryOp::Shr | BinaryOp::Shl => w.random.range(if signed { -33 } else { 0 }, 70),
+            _ => w.random.pick(&[1, 2, 4, 8, 16, 64, 3, 7, 100]),
+        };
+        let number = w.filled(number as f64, dtype, shape);
+        value = w.binary(op, value, number).expect("integers");
+    }
+    let bound = w.random.range(if signed { -5 } else { 0 }, 20);
+    let bound = w.filled(bound as f64, dtype, shape);
+    let op = w.random.pick(CmpOp::ALL);
+    w.compare(op, value, bound).expect("integers")
 }
 
 /// Loads something and makes it available.

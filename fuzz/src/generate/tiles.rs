@@ -38,7 +38,7 @@ fn gather(w: &mut Writer, a: ValueId) -> Option<ValueId> {
     if shape.iter().product::<i64>() * 2 <= w.room && w.random.chance(30) {
         shape[axis] *= 2;
     }
-    let dtype = w.random.pick(&[DType::I32, DType::I64, DType::U8, DType::I16]);
+    let dtype = w.random.pick(&[DType::I32, DType::I64, DType::U8, DType::I8, DType::I16]);
     let index = w.like(dtype, &shape);
     w.emit(TileOp::Gather { axis: axis as u8 }, &[a, index])
 }
