@@ -7,7 +7,7 @@
 //!     wgmma %s, %k, ..
 //! ```
 //!
-//! An address that is the same for all warps is a constant. Where each four warps read rows or columns of their own it
+//! An address that is the same for all warps is a constant, or in uniform registers, of which there are few. Where each four warps read rows or columns of their own it
 //! depends on the warp, and out of the loop it takes registers for all of its iterations: 64 in attention's gradients in
 //! one kernel, where there are 20 to spare. One addition in the loop costs less.
 
@@ -18,6 +18,7 @@ use kernel_core::ir::{Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::layout::LayoutDim;
 
 use super::allocation::root;
+use super::warp_groups::{shares_registers, warp_groups_of};
 
 /// Bytes of a row of a factor that one instruction reads.
 const ROW_BYTES: u32 = 32;
@@ -25,6 +26,8 @@ const ROW_BYTES: u32 = 32;
 const WORDS: u32 = 2;
 /// The registers that addresses may take throughout a loop.
 const MOST: u32 = 40;
+/// The uniform registers that addresses may take: there are 63, and more than these ptxas keeps in others.
+const MOST_UNIFORM: u32 = 64;
 
 /// The products of the loops whose addresses would take too many registers.
 pub(crate) fn computed_in_iterations(func: &Func) -> BTreeSet<OpId> {
@@ -36,22 +39,24 @@ pub(crate) fn computed_in_iterations(func: &Func) -> BTreeSet<OpId> {
     });
     let mut found = BTreeSet::new();
     let structure = Structure::new(func);
+    // Where groups have all registers of the multiprocessor between them, each counts.
+    let shares = warp_groups_of(func).is_some_and(shares_registers);
     for body in bodies {
         let ops = &func.region(body).ops;
         let products: Vec<OpId> =
             ops.iter().copied().filter(|&id| matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. }))).collect();
-        let mut known: BTreeSet<(ValueId, LayoutDim)> = BTreeSet::new();
-        let mut registers = 0;
+        let mut known: BTreeSet<(ValueId, LayoutDim, bool)> = BTreeSet::new();
+        let (mut registers, mut uniform) = (0, 0);
         for &product in &products {
             let operands = &func.op(product).operands;
             for (&factor, dim) in operands[..2].iter().zip([LayoutDim::Axis(0), LayoutDim::Axis(1)]) {
-                let fixed = stays(func, &structure, body, factor) && differs(func, operands[2], dim);
-                if fixed && known.insert((factor, dim)) {
-                    registers += WORDS * instructions(func, factor, dim);
+                let own = differs(func, operands[2], dim);
+                if stays(func, &structure, body, factor) && known.insert((factor, dim, own)) {
+                    *if own { &mut registers } else { &mut uniform } += WORDS * instructions(func, factor, dim);
                 }
             }
         }
-        if registers > MOST {
+        if registers > MOST || (shares && uniform > MOST_UNIFORM) {
             found.extend(products);
         }
     }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kernel_core::edit::{Structure, Uses};
-use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, ValueId};
+use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
@@ -43,6 +43,8 @@ pub(crate) struct Allocation {
     windows: Vec<Range<u32>>,
     /// The warp groups, if one of them computes and others only fetch.
     groups: Option<Groups>,
+    /// The regions of groups of which several compute.
+    beside: Vec<Range<u32>>,
     bytes: u32,
 }
 
@@ -60,7 +62,9 @@ impl Allocation {
             }
         }
         let groups = lifetimes.groups.clone();
-        let mut plan = Allocation { windows: lifetimes.windows(), groups: groups.clone(), ..Allocation::default() };
+        let beside = if groups.is_none() { regions_of_groups(func, &lifetimes.structure) } else { Vec::new() };
+        let windows = lifetimes.windows();
+        let mut plan = Allocation { windows, groups: groups.clone(), beside, ..Allocation::default() };
         for (id, bytes) in barriers {
             plan.places.insert(id, plan.bytes..plan.bytes + bytes);
             plan.live.insert(id, 0..order.len() as u32);
@@ -106,6 +110,10 @@ impl Allocation {
 
     /// Whether what stands at two positions runs at the same time, in different warp groups.
     fn run_beside(&self, one: u32, other: u32) -> bool {
+        let region = |at: u32| self.beside.iter().position(|region| region.contains(&at));
+        if let (Some(one), Some(other)) = (region(one), region(other)) {
+            return one != other;
+        }
         self.groups.as_ref().is_some_and(|groups| {
             let inside = |at: u32| groups.computing.contains(&at);
             groups.all.contains(&one) && groups.all.contains(&other) && inside(one) != inside(other)
@@ -153,6 +161,16 @@ impl Groups {
         let computing = structure.extent(*ops.first()?).start..structure.extent(*ops.last()?).end;
         Some(Groups { computing, all: structure.extent(id) })
     }
+}
+
+/// Where the code of each warp group stands.
+fn regions_of_groups(func: &Func, structure: &Structure) -> Vec<Range<u32>> {
+    let ops = func.region_ops(func.body).flat_map(|(_, operation)| groups_of(operation));
+    let extent = |region: RegionId| {
+        let ops = &func.region(region).ops;
+        Some(structure.extent(*ops.first()?).start..structure.extent(*ops.last()?).end)
+    };
+    ops.filter_map(|(_, region)| extent(region)).collect()
 }
 
 impl Lifetimes<'_> {

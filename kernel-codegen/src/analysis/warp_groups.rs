@@ -11,7 +11,7 @@ pub(crate) const REGISTER_UNIT: u32 = 8;
 const PRODUCER_REGISTERS: u32 = 40;
 
 /// The most registers of a thread that multiplies.
-const MAX_REGISTERS: u32 = 240;
+pub(crate) const MAX_REGISTERS: u32 = 240;
 
 /// The most registers that an instruction can name.
 const MOST_REGISTERS: u32 = 255;
@@ -55,6 +55,14 @@ pub(crate) fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
         first_warp += warps;
     }
     groups
+}
+
+/// Whether groups that compute have different numbers of registers, as they do different things.
+pub(crate) fn shares_registers(operation: &Operation) -> bool {
+    let Op::Gpu(GpuOp::WarpGroups { roles, registers, .. }) = &operation.op else { return false };
+    let mut computing = roles.iter().zip(registers).filter(|(role, _)| **role == GroupRole::Consumer);
+    let first = computing.next().map(|(_, count)| *count);
+    computing.any(|(_, count)| Some(*count) != first)
 }
 
 /// The warps of a block: those of the layouts, or of all warp groups.

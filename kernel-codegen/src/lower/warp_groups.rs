@@ -94,7 +94,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Registers of each thread when a program starts.
-    fn registers_at_start(&self) -> u32 {
+    pub(super) fn registers_at_start(&self) -> u32 {
         registers_at_start(self.target, self.block_warps, self.func.programs.unwrap_or(1))
     }
 

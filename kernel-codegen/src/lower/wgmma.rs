@@ -39,6 +39,8 @@ use kernel_core::ir::known::constant;
 pub(super) const HALF_ROWS: u32 = 8;
 /// The bytes of a word of a fragment.
 pub(super) const WORD_BYTES: u32 = 4;
+/// Registers that an instruction takes beside its sums, as ptxas counts them.
+const BESIDE_SUMS: u32 = 30;
 /// The shift of addresses in descriptors.
 const ADDRESS_SHIFT: i32 = 4;
 
@@ -168,6 +170,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (Some(kind), Some((layout, columns))) = (kinds, layouts) else {
             return refuse(self, "a product by warp groups of these dtypes and layouts");
         };
+        let columns = columns.min(self.most_columns());
         let depth = self.view_layout(operation, b)?.out_size(LayoutDim::Axis(0));
         let steps = match part {
             GroupPart::Whole => Some(Steps { depth, starts: Vec::new(), others: vec![0] }),
@@ -228,6 +231,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.set_in_bank(result);
         Ok(())
+    }
+
+    /// The most columns of an instruction: ptxas refuses one that names more registers than a thread has when the program
+    /// starts, whatever the warp group takes by then.
+    fn most_columns(&self) -> u32 {
+        let sums = self.registers_at_start().saturating_sub(BESIDE_SUMS);
+        // Four registers of a thread for eight columns.
+        let columns = (2 * sums).max(8);
+        1 << columns.ilog2()
     }
 
     /// The coordinate along `dim` at which a warp group's part of the accumulator begins, as a form over the warp.

@@ -68,6 +68,12 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         software_pipeline::indirection::run(kernel.func_mut(), unit.target, &unit.options)
     }),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
+        if let Some((other, shared)) = shared(kernel, unit)?
+            && has_room(&other, &shared)
+        {
+            (*kernel, *unit) = (other, shared);
+            return Ok(());
+        }
         let (target, pays) = (unit.target, Specialize::IfProfitable);
         (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &unit.options, pays)?;
         if !unit.divided
@@ -138,6 +144,16 @@ pub(crate) const EXCHANGES: &str = "exchanges";
 
 /// The pass that divides kernels, and asks whether those that it leaves whole have room.
 const WARP_SPECIALIZE: &str = "warp_specialize";
+
+/// The kernel divided between groups that share iterations, if it is such one.
+fn shared(kernel: &Placed, unit: &Unit) -> Result<Option<(Placed, Unit)>, CodegenError> {
+    let shared = warp_specialize::share(kernel.func(), unit.target, &unit.options)?;
+    Ok(shared.map(|(func, loops)| {
+        let mut kernel = kernel.clone();
+        *kernel.func_mut() = func;
+        (kernel, Unit { divided: true, loops, ..unit.clone() })
+    }))
+}
 
 /// The kernel divided although that does not pay, if it can be: divided kernels send blocks to memory in pieces, and
 /// take as many slots as there is room for.

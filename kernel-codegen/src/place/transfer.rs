@@ -44,6 +44,18 @@ pub(super) fn operand_layouts(
     Ok(vec![Some(table.intern(&wanted))])
 }
 
+/// The same of a kernel that has its layouts already.
+pub(crate) fn operand_layouts_of(
+    func: &mut Func,
+    id: OpId,
+    result: LayoutId,
+) -> Result<Vec<Option<LayoutId>>, LayoutError> {
+    let mut table = Table { layouts: std::mem::take(&mut func.layouts) };
+    let wanted = operand_layouts(func, &mut table, id, result);
+    func.layouts = table.layouts;
+    wanted
+}
+
 /// The layout of a shape operation's result whose operand stays in `source`; `None` for a broadcast,
 /// which would have to invent places for the copies, and for the half of a tile whose halves are in other threads.
 pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Result<Option<LinearLayout>, LayoutError> {

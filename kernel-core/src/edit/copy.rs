@@ -39,3 +39,36 @@ pub fn clone_region(func: &mut Func, id: RegionId, map: &mut HashMap<ValueId, Va
     }
     copy
 }
+
+/// Copies a region of another version of the kernel with everything in it: what the versions have in common, parameters
+/// and what stands outside of the region, has the same numbers in both. What is defined inside is added to the map.
+pub fn import_region(func: &mut Func, from: &Func, id: RegionId, map: &mut HashMap<ValueId, ValueId>) -> RegionId {
+    let Region { args, ops } = from.region(id);
+    let copy = func.new_region([]);
+    for &old in args {
+        let new = func.add_region_arg(copy, from.ty(old).clone());
+        import_place(func, from, old, new);
+        map.insert(old, new);
+    }
+    for &op in ops {
+        let Operation { op, operands, results, regions, flags, shared, span } = from.op(op).clone();
+        let operands = operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+        let regions = regions.into_iter().map(|region| import_region(func, from, region, map)).collect();
+        let tys = results.iter().map(|&v| from.ty(v).clone()).collect();
+        let id = func.new_op(op, operands, tys, regions, flags, span);
+        func.ops[id.index()].shared = shared;
+        for (index, old) in results.into_iter().enumerate() {
+            let new = func.op(id).results[index];
+            import_place(func, from, old, new);
+            map.insert(old, new);
+        }
+        func.regions[copy.index()].ops.push(id);
+    }
+    copy
+}
+
+/// Gives a value the layout that it has in another version of the kernel.
+fn import_place(func: &mut Func, from: &Func, old: ValueId, new: ValueId) {
+    let layout = from.value(old).layout.map(|id| func.intern(&from.layouts[id.index()]));
+    (func.values[new.index()].layout, func.values[new.index()].bank) = (layout, from.value(old).bank);
+}

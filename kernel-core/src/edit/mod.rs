@@ -28,7 +28,7 @@ mod uses;
 mod walk;
 
 pub use compact::compact;
-pub use copy::{clone_op, clone_region};
+pub use copy::{clone_op, clone_region, import_region};
 pub use cursor::{Cursor, EditError, Place, Result, splice};
 pub use rewrite::{Action, Rewriter};
 pub use structure::Structure;

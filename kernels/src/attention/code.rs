@@ -205,25 +205,38 @@ fn latent_attention_is_fed_and_spills_nothing() {
     let one = AttentionMlaAssumed { parts: One, queries: One, lse_head: One, ..Default::default() };
     let cases = [(false, 64, true), (false, 64, false), (true, 64, false), (false, 32, true), (false, 16, true)];
     for (cap, block_k, parts) in cases {
-        let consts = AttentionMlaConsts { BM: 64, BN: block_k, R: 512, P: 64 };
+        let consts = AttentionMlaConsts { BM: 64, BN: block_k, H: 256, P: 64 };
         let request = match parts {
             true => consts.request::<f16, f32>(cap),
             false => consts.request::<f16, f16>(cap).assume(one),
         };
-        let compiled = request.num_warps(8).num_stages(2).compile(Target::sm_90a());
+        // Of 64 keys four warps compute scores, and twice four sum up values.
+        let shares = block_k == 64;
+        let request = request.num_warps(if shares { 4 } else { 8 }).num_stages(2);
+        let compiled = request.compile(Target::sm_90a());
         let name = format!("latent, {block_k} keys, cap {cap}, parts {parts}");
         let Some(code) = code(&name, compiled, "sm_90a") else { return };
         code.assert_clean("latent");
         code.assert_fed("latent");
-        // Queries are copied to where the products read them, and results leave by vectors.
+        assert_eq!(code.report.contains("scores by four warps and sums by 2 times four"), shares, "{}", code.report);
+        // Queries are copied to where the products read them, and results leave by vectors: those of the threads that have them
+        // where no memory is left to pass them on.
         assert_eq!(code.count(&["LDS", "U16"]), 0, "{}", code.summary());
         let stored = code.report.lines().find(|line| line.contains("store `out`")).unwrap_or_default();
-        assert!(stored.contains(" x 16 bytes per thread"), "{stored}");
+        let vectors = if shares { "(2 elements each)" } else { " x 16 bytes per thread" };
+        assert!(stored.contains(vectors), "{stored}");
         // Blocks without a far larger score take one vote, in which nothing passes between threads, and no sums are multiplied.
         assert!(code.count(&["BAR.RED"]) > 0, "{}", code.summary());
         // One block is fetched while another is multiplied.
         assert!(code.report.contains(&format!("through 2 slots of {} bytes", 2 * 576 * block_k)), "{}", code.report);
     }
+    // The smallest latent vectors.
+    let least = AttentionMlaConsts { BM: 64, BN: 64, H: 8, P: 16 }.request::<f16, f16>(false);
+    let Some(code) = code("latent, 16 elements", least.num_warps(8).num_stages(2).compile(Target::sm_90a()), "sm_90a")
+    else {
+        return;
+    };
+    code.assert_clean("latent, 16 elements");
 }
 
 /// The kernel of all gradients of f16 in these blocks, as Hopper runs it, of rotated queries and keys or not: those

@@ -28,8 +28,11 @@ config! {
 }
 
 impl MlaConfig {
-    /// `programs` are those of one part, if each has 64 heads, `bytes` those of a key.
-    pub(super) fn rule(device: &Device, bytes: usize, keys: usize, page: usize, programs: usize) -> Self {
+    /// `programs` are those of one part, if each has 64 heads. A key has so many latent elements, elements of position, and bytes in
+    /// each of them.
+    pub(super) fn rule(device: &Device, key: [usize; 3], keys: usize, page: usize, programs: usize) -> Self {
+        let [rank, positions, element] = key;
+        let bytes = (rank + positions) * element;
         // The largest power of two that divides the page size, up to a limit.
         let block = |most: usize| most.min(1 << page.trailing_zeros());
         if !device.is_cuda() {
@@ -46,7 +49,13 @@ impl MlaConfig {
         // As many parts as run at once: more would begin a second turn of all multiprocessors, and merging them takes time too.
         let parts = (device.multiprocessor_count() / programs.max(1)).min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
-        MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
+        // Where four warps hold no more than half of the sums, the compiler has groups of four share a block: one computes its
+        // scores while two sum up the values of the block before.
+        let shares = device.compute_capability().is_some_and(|(major, _)| major == 9)
+            && block_k == 64
+            && rank == 512
+            && element == 2;
+        MlaConfig { block_heads, block_k, parts, num_warps: if shares { 4 } else { 8 }, num_stages }
     }
 }
 
@@ -69,10 +78,10 @@ const FAR_ABOVE: f64 = 8.0;
 ///
 /// The grid is `[blocks of heads times parts, queries, sequences]`.
 #[kernel(flush = true)]
-pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize, const R: usize, const P: usize>(
-    content: TensorDesc<T, { [1, 1, BM, R] }>,
+pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize, const H: usize, const P: usize>(
+    content: TensorDesc<T, { [1, 1, BM, H] }>,
     turned: TensorDesc<T, { [1, 1, BM, P] }>,
-    latent: TensorDesc<T, { [1, BN, R] }>,
+    latent: TensorDesc<T, { [1, BN, H] }>,
     position: TensorDesc<T, { [1, BN, P] }>,
     table: Ptr<i32>,
     lengths: Ptr<i32>,
@@ -106,18 +115,22 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
     let each = cdiv(cdiv(maximum(end - from, 0), BN), parts) * BN;
     let (from, to) = (from + part * each, minimum(end, from + (part + 1) * each));
 
-    let content = reshape(content.load([sequence, query, first, 0]), [BM, R]);
+    let content_0 = reshape(content.load([sequence, query, first, 0]), [BM, H]);
+    let content_1 = reshape(content.load([sequence, query, first, H as i32]), [BM, H]);
     let turned = reshape(turned.load([sequence, query, first, 0]), [BM, P]);
     let table = table + sequence as i64 * table_sequence;
     let scale = scale as T::Acc;
-    let (mut acc, mut peak) = (zeros::<T::Acc>([BM, R]), full::<T::Acc>([BM], T::Acc::MIN));
+    let (mut acc_0, mut acc_1) = (zeros::<T::Acc>([BM, H]), zeros::<T::Acc>([BM, H]));
+    let mut peak = full::<T::Acc>([BM], T::Acc::MIN);
     let mut totals = zeros::<T::Acc>([BM, 2, 4]);
     #[warp_specialize]
     for start in (from..to).step_by(BN) {
         let page = load(table + start / page_size);
-        let block = reshape(latent.load([page, start % page_size, 0]), [BN, R]);
+        let block_0 = reshape(latent.load([page, start % page_size, 0]), [BN, H]);
+        let block_1 = reshape(latent.load([page, start % page_size, H as i32]), [BN, H]);
         let turn = reshape(position.load([page, start % page_size, 0]), [BN, P]);
-        let mut scores = dot(content, block.trans(), out = T::Acc, precision = tf32x3);
+        let mut scores = dot(content_0, block_0.trans(), out = T::Acc, precision = tf32x3);
+        scores = dot(content_1, block_1.trans(), acc = scores, precision = tf32x3);
         scores = dot(turned, turn.trans(), acc = scores, precision = tf32x3);
         let mut factor = scale * (LOG2_E as f64 as T::Acc);
         if let Some(cap) = soft_cap {
@@ -136,7 +149,8 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
             let higher = maximum(peak, max(scores * factor, axis = 1));
             let old = exp2(peak - higher);
             totals *= old[(.., None, None)];
-            acc *= old[(.., None)];
+            acc_0 *= old[(.., None)];
+            acc_1 *= old[(.., None)];
             weights = exp2(scores * factor - higher[(.., None)]);
             peak = higher;
         }
@@ -145,14 +159,19 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
         } else {
             broadcast_to((sum(weights, axis = 1) * 0.125)[(.., None, None)], [BM, 2, 4])
         };
-        acc = dot(weights as T, block, acc = acc, precision = tf32x3);
+        acc_0 = dot(weights as T, block_0, acc = acc_0, precision = tf32x3);
+        acc_1 = dot(weights as T, block_1, acc = acc_1, precision = tf32x3);
     }
-    let (result, log) = finish(Rows { acc, peak, total: sum(sum(totals, axis = 2), axis = 1) });
+    let total = sum(sum(totals, axis = 2), axis = 1);
+    let (result_0, log) = finish(Rows { acc: acc_0, peak, total });
+    let (result_1, _) = finish(Rows { acc: acc_1, peak, total });
     let head = first + arange(0, BM);
     let to = part as i64 * out_part + sequence as i64 * out_sequence;
     let out_rows = to + query as i64 * out_row + head as i64 * out_head;
     let inside = head < heads;
-    store(out + out_rows[(.., None)] + arange(0, R), result as O, mask = inside[(.., None)]);
+    let columns = arange(0, H);
+    store(out + out_rows[(.., None)] + columns, result_0 as O, mask = inside[(.., None)]);
+    store(out + out_rows[(.., None)] + (columns + H), result_1 as O, mask = inside[(.., None)]);
     let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
     store(lse + (to + query as i64 + head as i64 * lse_head), log as f32, mask = inside);
 }
@@ -315,8 +334,8 @@ impl Sizes {
         let &Sizes { sequences, heads, queries, rank, positions, page_size, keys } = self;
         let programs = heads.div_ceil(64).saturating_mul(queries).saturating_mul(sequences);
         let key = Key::from(T::ELEMENT).and([Some(programs), Some(page_size)]);
-        let bytes = (rank + positions) * size_of::<T>();
-        let rule = || MlaConfig::rule(cx.device(), bytes, keys, page_size, programs);
+        let element = size_of::<T>();
+        let rule = || MlaConfig::rule(cx.device(), [rank, positions, element], keys, page_size, programs);
         // Rows of tables are for page sizes that round up to the same power of two, which others' blocks need not divide.
         let divides = |config: &MlaConfig| page_size.is_multiple_of(config.block_k);
         let config = cx.fitting_config(key, &[rank, heads, keys], divides, rule)?;
@@ -349,7 +368,7 @@ impl<T: Float> Launch<'_, '_, T> {
         let (content, turned) = (queries.narrow(3, 0..rank)?, queries.narrow(3, rank..width)?);
         let (latent, position) = (cache.tokens.narrow(2, 0..rank)?, cache.tokens.narrow(2, rank..width)?);
         let (to, lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
-        AttentionMlaConsts { BM: config.block_heads, BN: config.block_k, R: rank, P: sizes.positions }
+        AttentionMlaConsts { BM: config.block_heads, BN: config.block_k, H: rank / 2, P: sizes.positions }
             .call(
                 &TensorDesc::with_strides(content.elements(), content.shape(), content.strides())?,
                 &TensorDesc::with_strides(turned.elements(), turned.shape(), turned.strides())?,

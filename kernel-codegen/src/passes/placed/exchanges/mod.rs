@@ -322,6 +322,7 @@ impl Pass<'_> {
             self.region(region)?;
             self.met = false;
             self.threads = outer;
+            self.scratch.beside_others();
             global_after.join(&self.global);
             scratch_after.join(&self.scratch);
         }

@@ -21,6 +21,10 @@ const CHEAP_BYTES: u32 = 16 * 1024;
 pub(super) struct Scratch {
     /// Bytes below, which are allocations of the kernel's own that are live, up to where any access may begin.
     base: u32,
+    /// Bytes below, which other warp groups pass things through at the same time.
+    floor: u32,
+    /// Where the highest use ends.
+    end: u32,
     reads: Vec<Range<u32>>,
     /// Reads of an earlier iteration may be anywhere but in `early`.
     unknown_reads: bool,
@@ -43,11 +47,17 @@ impl Scratch {
 
     /// From here on the kernel's live allocations end at `base`. Those that are dead now may still be read.
     pub(super) fn rebase(&mut self, base: u32) {
+        let base = base.max(self.floor);
         if base < self.base {
             self.reads.push(base..self.base);
         }
         // Allocations may end anywhere: an odd number of barriers of 8 bytes, say.
         self.base = base.next_multiple_of(ALIGNMENT);
+    }
+
+    /// From here on another warp group's code is placed, which runs beside those before.
+    pub(super) fn beside_others(&mut self) {
+        self.floor = self.floor.max(self.end);
     }
 
     /// Whether anybody may still read what was passed through these bytes.
@@ -71,6 +81,7 @@ impl Scratch {
             }
         };
         self.uses += 1;
+        self.end = self.end.max(start + bytes);
         self.unfenced.push((start..start + bytes, false));
         self.high_water = self.high_water.max((start + bytes).next_multiple_of(ALIGNMENT));
         (start, meets)

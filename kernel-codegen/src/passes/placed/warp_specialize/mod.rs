@@ -58,6 +58,7 @@ mod outgoing;
 mod parts;
 mod ping_pong;
 mod prologue;
+mod roles;
 mod scratch;
 mod send;
 mod split;
@@ -134,6 +135,30 @@ pub(crate) fn run(
         }
     }
     run_as_is(func, target, options, division)
+}
+
+/// The kernel divided between groups that share the iterations of a loop (see [`roles`]), and what became of its loops; `None`
+/// if it cannot be divided so, or need not be.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn share(
+    func: &Func,
+    target: Target,
+    options: &Options,
+) -> Result<Option<(Func, Vec<LoopReport>)>, CodegenError> {
+    if !target.has_wgmma() {
+        return Ok(None);
+    }
+    let (mut fed_loops, refusals) = find::fed_loops(func, options.num_stages);
+    fed_loops.retain(|fed| fed.requested);
+    let ([fed], true) = (&fed_loops[..], Outgoing::all(func).is_empty()) else { return Ok(None) };
+    let Some(roles) = roles::Roles::of(func, target, fed, options.num_warps) else { return Ok(None) };
+    if obstacle(func, &fed_loops, &[], options).is_err() {
+        return Ok(None);
+    }
+    let Some((divided, told)) = roles::divide(func, target, options, &roles, fed)? else { return Ok(None) };
+    Ok(Some((divided, refusals.iter().map(NotFed::report).chain([told]).collect())))
 }
 
 fn run_as_is(
@@ -434,7 +459,7 @@ fn divide(
     let mut rings = Vec::new();
     for fed in find::rings(fed_loops) {
         let trails = fed_loops.iter().any(|other| other.ring == fed.ring && other.trails());
-        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed, trails)?);
+        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed, trails, &vec![1; fed.releases.len()])?);
     }
     for one in held {
         rings.push(held::ring(&mut Cursor::new(func, &mut out, PASS), one)?);
@@ -472,7 +497,7 @@ fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
 }
 
 /// Shared memory and barriers for a ring of a loop, with a slot beyond it if loops release slots an iteration later.
-fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop, trails: bool) -> edit::Result<Ring> {
+fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop, trails: bool, readers: &[u32]) -> edit::Result<Ring> {
     let mut slots = Vec::new();
     for copy in fed.blocks() {
         let mut shape = vec![Dim::Const(i64::from(fed.stages))];
@@ -480,12 +505,11 @@ fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop, trails: bool) -> edit::Result<Ri
         let layout = cursor.func.intern(&copy.layout);
         slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
-    let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
     let spare = u32::from(trails);
     let (mut full, mut empty) = (Vec::new(), Vec::new());
-    for _ in &fed.releases {
-        full.push(cursor.value(barriers(fed.stages), &[])?);
-        empty.push(cursor.value(barriers(fed.stages + spare), &[])?);
+    for &count in readers {
+        full.push(cursor.value(GpuOp::MbarrierAlloc { slots: fed.stages, count: 1 }, &[])?);
+        empty.push(cursor.value(GpuOp::MbarrierAlloc { slots: fed.stages + spare, count }, &[])?);
     }
     Ok(Ring { slots, full, empty })
 }
