@@ -338,6 +338,8 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
     let (indices, mut chosen) = (device.zeros::<i32>(N)?, device.zeros::<f32>(N)?);
     let (tuned, mut looked) = (table(), Vectors::new(device)?);
     let mut newer = Vectors::new(device)?;
+    let (mut halves, beside) = (device.zeros::<f32>(2 * N)?, Vectors::new(device)?);
+    let (mut half, _other) = halves.split_at_mut(N)?;
     let (mut raw_ex, _) = raw(device, &mut newer, n, scale)?;
     let (mut raw, ptx) = raw(device, &mut vectors, n, scale)?;
     let mut cudarc = Cudarc::new(ctx, stream, &ptx)?;
@@ -361,6 +363,9 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
         }),
         Contender::each("tilewright safe with record", || {
             Ok(gather::<N>(black_box(&x), &indices, &mut chosen, n, scale).grid(1).launch(device)?)
+        }),
+        Contender::each("tilewright safe into a part of a split buffer", || {
+            Ok(axpy::<N>(black_box(&beside.x), &beside.y, half.reborrow(), n, scale).grid(1).launch(device)?)
         }),
         Contender::each("cudarc", || cudarc.launch(n, scale)),
         // SAFETY: as for the first.

@@ -200,7 +200,7 @@ pub fn mla_decode(stage: &mut Stage) -> Result<(), Failure> {
         Ok(attention::mla_decode_into(cx, q, &cache, &options, &mut workspace, to, &mut lse)?)
     })
     .tried(f16::ELEMENT, &[RANK, heads, sizes.tokens], &{
-        let tried = [(64, 32, 2, 8, 3), (64, 64, 1, 8, 2), (64, 64, 2, 8, 2), (64, 64, 4, 8, 2), (64, 64, 1, 8, 1)];
+        let tried = [(64, 32, 2, 8, 3), (64, 64, 1, 4, 2), (64, 64, 2, 4, 2), (64, 64, 4, 4, 2), (64, 32, 1, 8, 3)];
         let tried = if stage.is_timed() { tried } else { [(16, 16, 1, 4, 1); 5] };
         tried.map(|(block_heads, block_k, parts, num_warps, num_stages)| MlaConfig {
             block_heads,

@@ -223,7 +223,8 @@ fn divergences_are_compiled_well() {
     let (s, n, warps) = (1 << 15, 1 << 15, num_warps as u32);
     let call = KlLossesConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &y, &mut few_out, s, s, n);
     check_launch("kl", call.grid(2).num_warps(warps).compile(H100), 32, &[]);
-    let per_row = n / block as i32;
+    let DivergenceConfig { block, num_warps } = DivergenceConfig::choose_backward(1 << 15);
+    let (per_row, warps) = (n / block as i32, num_warps as u32);
     let call = KlGradientConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &few, &mut out, s, 0, s, per_row, n, 1.0);
     check_launch("its gradient", call.grid(2 * per_row as usize).num_warps(warps).compile(H100), 32, &[]);
     let (none, nothing) = (None::<&Buffer<f32>>, None::<&mut Buffer<f32>>);

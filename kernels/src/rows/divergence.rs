@@ -19,9 +19,15 @@ config! {
 
 impl DivergenceConfig {
     pub(super) fn choose(columns: usize) -> Self {
-        let block = columns.next_power_of_two().clamp(32, 4096);
-        // 8 elements a thread: 16 bytes of 16-bit elements.
+        let block = columns.next_power_of_two().clamp(32, 8192);
+        // 8 elements a thread, 16 bytes of 16-bit elements; twice as many in the longest blocks.
         DivergenceConfig { block, num_warps: (block / 256).clamp(1, 16) }
+    }
+
+    /// Of the gradient of Kullback and Leibler's, of which a program takes one block.
+    pub(super) fn choose_backward(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, 1024);
+        DivergenceConfig { block, num_warps: (block / 256).clamp(1, 4) }
     }
 
     /// Of the divergence of Jensen and Shannon, which needs more registers: half as many threads.
@@ -30,9 +36,9 @@ impl DivergenceConfig {
         DivergenceConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 
-    /// Of its gradient, which is written too: as many threads of a row as there may be, 16 elements each.
+    /// Of its gradient, which is written too.
     pub(super) fn choose_jsd_backward(columns: usize) -> Self {
-        let block = columns.next_power_of_two().clamp(32, 8192);
+        let block = columns.next_power_of_two().clamp(32, 4096);
         DivergenceConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }
 }
@@ -283,8 +289,8 @@ pub fn kl_divergence_backward_into<'a, 'b, 'c, T: Float>(
     if target.is_empty() {
         return Ok(());
     }
-    let config =
-        cx.config(Key::of(T::ELEMENT, "kl gradient"), &target.shape(), || DivergenceConfig::choose(from.columns))?;
+    let choose = || DivergenceConfig::choose_backward(from.columns);
+    let config = cx.config(Key::of(T::ELEMENT, "kl gradient"), &target.shape(), choose)?;
     let per_row = from.columns.div_ceil(config.block.max(1));
     let columns = check::size("target", from.columns)?;
     let dloss_stride = i64::from(reduction == Reduction::None);

@@ -16,6 +16,7 @@
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `kept_factors` | factors that no loop around a product changes |
 //! | `running` | scans and atomics |
+//! | `subnormal_atomics` | atomic sums of subnormal numbers |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
 //! | `maps` | closures for single elements, PTX of the kernel's own |
 //! | `printing` | what kernels print |
@@ -67,6 +68,7 @@ mod running;
 mod scaled;
 mod sizes;
 mod stores_in_loops;
+mod subnormal_atomics;
 mod tiles;
 mod turns;
 mod unread_sums;
