@@ -1,6 +1,7 @@
 //! Groups of warps that share an iteration, one for scores and one for each sum: they compute what a whole kernel does, no
 //! access is without order, and every barrier among them is needed.
 
+use kernel_codegen::checks::Checks;
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::edit::ops_in_order;
 use kernel_core::interp::{Fault, HostBuffer, HostTensor, run_ordered, run_with_tensors};
@@ -139,7 +140,11 @@ fn bound(text: &str) -> Bound {
 }
 
 fn compiled(kernel: &Bound) -> Compiled {
-    let options = Options { num_warps: 4, num_stages: 2, ..Options::default() };
+    compiled_with(kernel, Checks::AtLaunch)
+}
+
+fn compiled_with(kernel: &Bound, checks: Checks) -> Compiled {
+    let options = Options { num_warps: 4, num_stages: 2, checks, ..Options::default() };
     compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -312,7 +317,36 @@ const OTHERS: &[(&str, &str, &str, bool)] = &[
          store %to2, %both2",
         false,
     ),
-    ("scores beside a sum in one buffer", "add_ptr %line, %r", "add_ptr %line, %r", true),
+    (
+        "scores beside a sum in one buffer",
+        "%line: *l[64] = splat %l
+  %to3: *l[64] = add_ptr %line, %r",
+        "%line: *o[64] = splat %o
+  %to3: *o[64] = add_ptr %line, %r",
+        false,
+    ),
+    (
+        "sums that take turns twice",
+        "store %to, %ra",
+        "store %to, %ra
+         store %to2, %rb",
+        false,
+    ),
+    (
+        "sums in two buffers each",
+        "store %to3, %total",
+        "%first: f32[64] = reduce %ra {axis = 1} (%pa: f32, %pb: f32) {
+           %pc: f32 = maximum %pa, %pb
+           yield %pc
+         }
+         %second: f32[64] = reduce %rb {axis = 1} (%pd: f32, %pe: f32) {
+           %pf: f32 = maximum %pd, %pe
+           yield %pf
+         }
+         store %to3, %first
+         store %to3, %second",
+        false,
+    ),
 ];
 
 /// Whatever groups cannot share is divided otherwise, or not at all, and computes the same.
@@ -326,6 +360,7 @@ fn other_kernels_compute_the_same() {
             let compiled = compiled(&kernel);
             let report = compiled.report().to_string();
             assert_eq!(report.contains("scores by four warps"), shares, "{name}, {safety}: {report}");
+            assert_eq!(report.contains("not shared by groups of warps"), !shares, "{name}, {safety}: {report}");
             for (iterations, grows) in [(0, 0.0), (1, 0.0), (6, 0.1)] {
                 let (want, got) = run(&kernel, &compiled.placed, iterations, grows);
                 let (want, got) = (want.unwrap(), got.unwrap_or_else(|fault| panic!("{name} {iterations}: {fault:?}")));
@@ -335,5 +370,25 @@ fn other_kernels_compute_the_same() {
                 }
             }
         }
+    }
+}
+
+/// An access whose value nobody needs is reported as in other kernels.
+#[test]
+fn unused_accesses_are_checked() {
+    let (from, read) = ("%zero: i32 = const 0\n", "%unused: f32 = load %place\n");
+    let text = text(false).replace("unsafe", "safe").replacen(
+        from,
+        &format!("{from}  %place: *l = add_ptr %l, %n\n  {read}"),
+        1,
+    );
+    assert!(text.contains(read));
+    let kernel = bound(&text);
+    let compiled = compiled_with(&kernel, Checks::EveryAccess);
+    assert!(compiled.report().to_string().contains("scores by four warps"), "{}", compiled.report());
+    for (iterations, is_inside) in [(0, true), (1, false), (3, false)] {
+        let (want, got) = run(&kernel, &compiled.placed, iterations, 0.0);
+        assert_eq!(want.is_ok(), is_inside, "{want:?}");
+        assert_eq!(got.is_ok(), is_inside, "{iterations}: {got:?}");
     }
 }

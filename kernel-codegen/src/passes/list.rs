@@ -13,7 +13,7 @@ use super::bound::{
 };
 use super::pass::{Pass, Unit, broken};
 use super::placed::late_waits::Room;
-use super::placed::warp_specialize::Specialize;
+use super::placed::warp_specialize::{Shared, Specialize};
 use super::placed::{
     accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, own_parts,
     peel_masked_tail, residency, software_pipeline, tensor_copies, turns, unroll, warp_specialize,
@@ -22,6 +22,7 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
 use crate::error::CodegenError;
 use crate::place;
+use crate::report::LoopReport;
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::Target;
 
@@ -68,10 +69,8 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         software_pipeline::indirection::run(kernel.func_mut(), unit.target, &unit.options)
     }),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
-        if let Some((other, shared)) = shared(kernel, unit)?
-            && has_room(&other, &shared)
-        {
-            (*kernel, *unit) = (other, shared);
+        let (shares, told) = share(kernel, unit)?;
+        if shares {
             return Ok(());
         }
         let (target, pays) = (unit.target, Specialize::IfProfitable);
@@ -84,6 +83,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         {
             (*kernel, *unit) = (other, divided);
         }
+        unit.loops.extend(told);
         Ok(())
     }),
     Pass::optional("software_pipeline", |kernel, unit| {
@@ -145,14 +145,26 @@ pub(crate) const EXCHANGES: &str = "exchanges";
 /// The pass that divides kernels, and asks whether those that it leaves whole have room.
 const WARP_SPECIALIZE: &str = "warp_specialize";
 
-/// The kernel divided between groups that share iterations, if it is such one.
-fn shared(kernel: &Placed, unit: &Unit) -> Result<Option<(Placed, Unit)>, CodegenError> {
-    let shared = warp_specialize::share(kernel.func(), unit.target, &unit.options)?;
-    Ok(shared.map(|(func, loops)| {
-        let mut kernel = kernel.clone();
-        *kernel.func_mut() = func;
-        (kernel, Unit { divided: true, loops, ..unit.clone() })
-    }))
+/// Divides the kernel between groups that share iterations, if it is such one: whether it did, and else what is to be said of that.
+fn share(kernel: &mut Placed, unit: &mut Unit) -> Result<(bool, Option<LoopReport>), CodegenError> {
+    let (func, loops) = match warp_specialize::share(kernel.func(), unit.target, &unit.options)? {
+        Shared::Divided(func, loops) => (*func, loops),
+        Shared::Alone(told) => return Ok((false, told)),
+    };
+    let span = loops.last().map_or(Span::UNKNOWN, |told| told.span);
+    let mut divided = kernel.clone();
+    *divided.func_mut() = func;
+    let other = Unit { divided: true, loops, ..unit.clone() };
+    match run_behind(&divided, &other) {
+        Ok(()) => {
+            (*kernel, *unit) = (divided, other);
+            Ok((true, None))
+        }
+        Err(CodegenError::Refused(_)) => {
+            Ok((false, Some(warp_specialize::not_shared(span, "their code would have no room"))))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The kernel divided although that does not pay, if it can be: divided kernels send blocks to memory in pieces, and
@@ -175,17 +187,14 @@ fn divided_anyway(kernel: &Placed, unit: &Unit) -> Result<Option<(Placed, Unit)>
 /// Whether what the passes behind `warp_specialize` make of a kernel fits the target's memories. Of other errors, those
 /// passes will speak.
 fn has_room(kernel: &Placed, unit: &Unit) -> bool {
+    run_behind(kernel, unit).err().is_none_or(|error| !error.exceeds_a_limit())
+}
+
+/// Runs the passes behind `warp_specialize` on a copy.
+fn run_behind(kernel: &Placed, unit: &Unit) -> Result<(), CodegenError> {
     let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
-    let behind = PLACED.iter().skip_while(|pass| pass.name != WARP_SPECIALIZE).skip(1);
-    for pass in behind {
-        if !pass.runs(&unit.options) {
-            continue;
-        }
-        if let Err(error) = (pass.run)(&mut kernel, &mut unit) {
-            return !error.exceeds_a_limit();
-        }
-    }
-    true
+    let mut behind = PLACED.iter().skip_while(|pass| pass.name != WARP_SPECIALIZE).skip(1);
+    behind.try_for_each(|pass| if pass.runs(&unit.options) { (pass.run)(&mut kernel, &mut unit) } else { Ok(()) })
 }
 
 /// What LLVM does, which may be left out too.

@@ -29,9 +29,9 @@ config! {
 
 impl MlaConfig {
     /// `programs` are those of one part, if each has 64 heads. A key has so many latent elements, elements of position, and bytes in
-    /// each of them.
-    pub(super) fn rule(device: &Device, key: [usize; 3], keys: usize, page: usize, programs: usize) -> Self {
-        let [rank, positions, element] = key;
+    /// each of them; whether tensor copies can bring them is said too.
+    fn rule(device: &Device, key: ([usize; 3], bool), keys: usize, page: usize, programs: usize) -> Self {
+        let ([rank, positions, element], is_copied) = key;
         let bytes = (rank + positions) * element;
         // The largest power of two that divides the page size, up to a limit.
         let block = |most: usize| most.min(1 << page.trailing_zeros());
@@ -39,8 +39,8 @@ impl MlaConfig {
             return MlaConfig { block_heads: 16, block_k: block(16), parts: 2, num_warps: 4, num_stages: 1 };
         }
         let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
-        // Two blocks of 72 KiB have room beside the queries. Of 64 keys a warp group multiplies 32: with fewer, tensor cores wait
-        // for the queries, which each instruction reads again.
+        // Two blocks of 72 KiB have room beside the queries. With fewer keys than 64, tensor cores wait for the queries, which each
+        // instruction reads again.
         let block_k = block(match hopper {
             true if 64 * bytes <= 72 << 10 => 64,
             true => 32,
@@ -50,8 +50,9 @@ impl MlaConfig {
         let parts = (device.multiprocessor_count() / programs.max(1)).min(keys / (4 * block_k)).clamp(1, 128);
         let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
         // Where four warps hold no more than half of the sums, the compiler has groups of four share a block: one computes its
-        // scores while two sum up the values of the block before.
+        // scores while two sum up the values of the block before. Blocks have to be copied by the hardware.
         let shares = device.compute_capability().is_some_and(|(major, _)| major == 9)
+            && is_copied
             && block_k == 64
             && rank == 512
             && element == 2;
@@ -59,8 +60,8 @@ impl MlaConfig {
     }
 }
 
-/// Sums of each row in eight parts, those that a thread of two warp groups has: groups have a half of the columns, and of each
-/// eight of them four threads have a pair.
+/// Sums of each row in eight parts, of which a thread has one where two warp groups have a half of the columns each, and two where
+/// one has all of them: of each eight columns four threads have a pair.
 ///
 /// Carried like that, the sums of a loop take no exchange between threads in its iterations.
 #[device]
@@ -73,7 +74,10 @@ fn sums_of_threads<A: Float, const M: usize, const N: usize>(weights: Tile<A, { 
 /// most, which any float of 16 bits has room for.
 const FAR_ABOVE: f64 = 8.0;
 
-/// A key is a latent vector of `R` elements, which is the value too, and `P` elements of position behind it. All heads read
+/// What tensor copies bring begins at multiples of so many bytes, and so do its rows.
+const COPIED_BYTES: usize = 16;
+
+/// A key is a latent vector of twice `H` elements, which is the value too, and `P` elements of position behind it. All heads read
 /// the same keys: a tile has a row for each.
 ///
 /// The grid is `[blocks of heads times parts, queries, sequences]`.
@@ -205,6 +209,8 @@ struct Sizes {
     page_size: usize,
     /// The most keys of a sequence.
     keys: usize,
+    /// Whether tensor copies can bring tokens: they begin at multiples of 16 bytes.
+    is_copied: bool,
 }
 
 fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Result<Sizes> {
@@ -230,7 +236,10 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
         let problem = format!("has room for {keys} tokens in a sequence");
         return Err(check::invalid("table", problem, format!("there are at most {MOST}")));
     }
-    Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys })
+    let begins = |bytes: usize| bytes.is_multiple_of(COPIED_BYTES);
+    let [page, token, _] = cache.tokens.strides().map(|stride| begins(stride * size_of::<T>()));
+    let is_copied = page && token && begins(cache.tokens.elements().raw().address.get() as usize);
+    Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys, is_copied })
 }
 
 /// Multi-head latent attention for few queries, with absorbed projections: keys are the tokens of the cache, values their
@@ -331,11 +340,11 @@ pub fn mla_decode_workspace<'a, T: Float>(
 impl Sizes {
     /// The configuration for these sizes. It has at least one part, and one of f64, as results of parts are f32.
     fn config<T: Float>(&self, cx: &Context) -> Result<MlaConfig> {
-        let &Sizes { sequences, heads, queries, rank, positions, page_size, keys } = self;
+        let &Sizes { sequences, heads, queries, rank, positions, page_size, keys, is_copied } = self;
         let programs = heads.div_ceil(64).saturating_mul(queries).saturating_mul(sequences);
         let key = Key::from(T::ELEMENT).and([Some(programs), Some(page_size)]);
         let element = size_of::<T>();
-        let rule = || MlaConfig::rule(cx.device(), [rank, positions, element], keys, page_size, programs);
+        let rule = || MlaConfig::rule(cx.device(), ([rank, positions, element], is_copied), keys, page_size, programs);
         // Rows of tables are for page sizes that round up to the same power of two, which others' blocks need not divide.
         let divides = |config: &MlaConfig| page_size.is_multiple_of(config.block_k);
         let config = cx.fitting_config(key, &[rank, heads, keys], divides, rule)?;

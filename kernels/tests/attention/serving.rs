@@ -320,21 +320,29 @@ fn states_of_heads_without_elements_merge() {
     });
 }
 
-/// A sequence's tokens are its keys, and their latent parts its values.
-fn check_latent<T: Real>(cx: &Context, page: usize, heads: usize, queries: usize) -> Result<(), Error> {
-    check_latent_of::<T>(cx, page, heads, queries, [50, 3, 64], |_| 1.0)
-}
-
-/// With sequences of these lengths, and tokens multiplied by what is said for their place in a sequence.
-fn check_latent_of<T: Real>(
-    cx: &Context,
+/// A case of latent attention.
+#[derive(Clone, Copy)]
+struct Latent {
     page: usize,
     heads: usize,
     queries: usize,
     lengths: [usize; 3],
-    factor: impl Fn(usize) -> f64,
-) -> Result<(), Error> {
-    let (rank, width) = (32, 48);
+    /// Elements of a latent vector, and those of position.
+    sizes: [usize; 2],
+    /// Elements of memory between tokens.
+    gap: usize,
+    /// The keys before its own that a query sees, and those behind it.
+    window: Option<(usize, usize)>,
+}
+
+const LATENT: Latent =
+    Latent { page: 16, heads: 3, queries: 1, lengths: [50, 3, 64], sizes: [32, 16], gap: 0, window: None };
+
+/// A sequence's tokens are its keys, and their latent parts its values. Tokens are multiplied by what is said for their place in a
+/// sequence.
+fn check_latent<T: Real>(cx: &Context, case: &Latent, factor: impl Fn(usize) -> f64) -> Result<(), Error> {
+    let &Latent { page, heads, queries, lengths, sizes: [rank, positions], gap, window } = case;
+    let width = rank + positions;
     let most = lengths.into_iter().max().unwrap_or(0).div_ceil(page);
     let pages = lengths.len() * most;
     let mut random = Random::new(page as u64);
@@ -343,14 +351,18 @@ fn check_latent_of<T: Real>(
     let place = |at: usize| (pages - 1 - at / (page * width)) % most * page + at / width % page;
     let elements: Vec<T> = (0..reals.len()).map(|at| T::of(reals[at] * factor(place(at)))).collect();
     reals = elements.iter().map(|element| element.real()).collect();
-    let tokens = Tensor::upload(cx.device(), &elements, [pages, page, width])?;
+    let spread: Vec<T> =
+        elements.chunks(width).flat_map(|token| token.iter().copied().chain(vec![T::of(0.0); gap])).collect();
+    let tokens = Tensor::upload(cx.device(), &spread, [pages, page, width + gap])?;
     // Backwards.
     let numbers: Vec<i32> = (0..pages as i32).rev().collect();
     let table = Tensor::upload(cx.device(), &numbers, [lengths.len(), most])?;
     let on_device = Tensor::upload(cx.device(), &lengths.map(|length| length as i32), [lengths.len()])?;
     let (q, q_reals) = random.tensor::<T, 4>(cx, [lengths.len(), heads, queries, width]);
-    let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: on_device.view(), rank };
+    let tokens = tokens.view().narrow(2, 0..width)?;
+    let cache = LatentCache { tokens, table: table.view(), lengths: on_device.view(), rank };
     let options = Attention::default().scale(0.25).causal();
+    let options = window.map_or(options, |(left, right)| options.window(left, right));
     let (out, lse) = attention::mla_decode(cx, &q, &cache, &options)?;
     let (out, lse) = (out.to_vec()?, lse.to_vec()?);
     for (sequence, length) in lengths.into_iter().enumerate() {
@@ -363,7 +375,7 @@ fn check_latent_of<T: Real>(
         let rows = heads * queries;
         let x = Reals { q: q_reals[sequence * rows * width..][..rows * width].to_vec(), k, v, bias: None };
         let shape = Case { batch: 1, heads, kv_heads: 1, queries, keys: length, d: width, dv: rank, ..PLAIN };
-        let want = expected::<T>(&Case { causal: true, ..shape }, &x);
+        let want = expected::<T>(&Case { causal: true, window, ..shape }, &x);
         let more = merging(&want.lse, &x.v);
         let got = &out[sequence * rows * rank..][..rows * rank];
         assert_close("latent", got, &want.out, |at, _| want.out_bounds[at] + more);
@@ -373,22 +385,42 @@ fn check_latent_of<T: Real>(
     Ok(())
 }
 
+/// Scores that grow from block to block, at first by little, later by far more than weights may: what was summed is multiplied in
+/// some blocks and not in others.
+const RISING: fn(usize) -> f64 = |at| 0.5 + at as f64 / 24.0;
+/// Scores of which the first are the largest.
+const FALLING: fn(usize) -> f64 = |at| 12.0 / (1.0 + at as f64 / 16.0);
+
+/// Sums that four warps cannot hold, which groups of warps share: with any number of blocks, from the first key and from others,
+/// and of tokens that tensor copies cannot bring.
+#[test]
+fn latent_attention_of_512_elements() {
+    on_every_device(|cx| {
+        let large = Latent { page: 64, heads: 66, sizes: [512, 64], ..LATENT };
+        check_latent::<f16>(cx, &Latent { lengths: [129, 1, 64], ..large }, |_| 1.0)?;
+        check_latent::<bf16>(cx, &Latent { lengths: [0, 65, 200], window: Some((70, 0)), ..large }, |_| 1.0)?;
+        check_latent::<f16>(cx, &Latent { lengths: [100, 128, 7], gap: 4, heads: 5, ..large }, |_| 1.0)?;
+        for grows in [RISING, FALLING] {
+            check_latent::<f16>(cx, &Latent { lengths: [448, 320, 10], queries: 2, heads: 16, ..large }, grows)?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn latent_attention() {
     on_every_device(|cx| {
-        check_latent::<f16>(cx, 16, 20, 1)?;
-        check_latent::<bf16>(cx, 64, 3, 2)?;
+        check_latent::<f16>(cx, &Latent { heads: 20, ..LATENT }, |_| 1.0)?;
+        check_latent::<bf16>(cx, &Latent { page: 64, queries: 2, ..LATENT }, |_| 1.0)?;
         // Pages whose blocks are no multiple of what products take.
-        check_latent::<f16>(cx, 8, 5, 1)?;
-        check_latent::<bf16>(cx, 24, 3, 1)?;
-        check_latent::<f32>(cx, 16, 3, 2)?;
-        // Scores that grow from block to block, at first by little, later by far more than weights may: what was summed is
-        // multiplied in some blocks and not in others. And scores of which the first are the largest.
-        let lengths = [256, 170, 90];
-        for grows in [|at: usize| 0.5 + at as f64 / 24.0, |at: usize| 12.0 / (1.0 + at as f64 / 16.0)] {
-            check_latent_of::<f16>(cx, 64, 20, 1, lengths, grows)?;
-            check_latent_of::<bf16>(cx, 16, 70, 1, lengths, grows)?;
-            check_latent_of::<f32>(cx, 32, 3, 1, lengths, grows)?;
+        check_latent::<f16>(cx, &Latent { page: 8, heads: 5, ..LATENT }, |_| 1.0)?;
+        check_latent::<bf16>(cx, &Latent { page: 24, ..LATENT }, |_| 1.0)?;
+        check_latent::<f32>(cx, &Latent { queries: 2, ..LATENT }, |_| 1.0)?;
+        let long = Latent { lengths: [256, 170, 90], ..LATENT };
+        for grows in [RISING, FALLING] {
+            check_latent::<f16>(cx, &Latent { page: 64, heads: 20, ..long }, grows)?;
+            check_latent::<bf16>(cx, &Latent { heads: 70, ..long }, grows)?;
+            check_latent::<f32>(cx, &Latent { page: 32, ..long }, grows)?;
         }
         let q = Tensor::<f16, 4>::zeros(cx.device(), [1, 1, 1, 48])?;
         let (tokens, table) = (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);

@@ -14,8 +14,7 @@ fn sums<T: Float>(x: Ptr<T>, used: PtrMut<T>, before: PtrMut<T>, unused: PtrMut<
 }
 
 /// Multiples of the smallest normal number.
-const SOME: [f64; 16] =
-    [0.0, 0.25, 0.5, 0.75, -0.25, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, 3.25, 64.0, -0.75, 0.125, -64.0];
+const SOME: [f64; 16] = [0.0, 0.25, 0.5, 0.75, -0.25, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, 3.25, 64.0, -0.75, 0.125, -64.0];
 
 fn check_sums<T: Float + PartialEq + Debug>(least: f64, number: fn(f64) -> T, gpu: fn(f64) -> f64) {
     let at = |place: usize| SOME[place] * least;

@@ -85,6 +85,7 @@ use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNME
 use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
+use roles::Alone;
 use scratch::Scratch;
 use split::{Ring, Side, Split, Turn};
 
@@ -137,28 +138,49 @@ pub(crate) fn run(
     run_as_is(func, target, options, division)
 }
 
-/// The kernel divided between groups that share the iterations of a loop (see [`roles`]), and what became of its loops; `None`
-/// if it cannot be divided so, or need not be.
+/// A kernel whose iterations groups may share.
+pub(crate) enum Shared {
+    /// The kernel divided between them, and what became of its loops.
+    Divided(Box<Func>, Vec<LoopReport>),
+    /// It need not be divided so, or cannot be, which the report says.
+    Alone(Option<LoopReport>),
+}
+
+/// The kernel divided between groups that share the iterations of a loop: see [`roles`].
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn share(
-    func: &Func,
-    target: Target,
-    options: &Options,
-) -> Result<Option<(Func, Vec<LoopReport>)>, CodegenError> {
+pub(crate) fn share(func: &Func, target: Target, options: &Options) -> Result<Shared, CodegenError> {
     if !target.has_wgmma() {
-        return Ok(None);
+        return Ok(Shared::Alone(None));
     }
     let (mut fed_loops, refusals) = find::fed_loops(func, options.num_stages);
     fed_loops.retain(|fed| fed.requested);
-    let ([fed], true) = (&fed_loops[..], Outgoing::all(func).is_empty()) else { return Ok(None) };
-    let Some(roles) = roles::Roles::of(func, target, fed, options.num_warps) else { return Ok(None) };
-    if obstacle(func, &fed_loops, &[], options).is_err() {
-        return Ok(None);
+    let [fed] = &fed_loops[..] else { return Ok(Shared::Alone(None)) };
+    let span = func.op(fed.owner).span;
+    let roles = match roles::Roles::of(func, target, fed, options.num_warps) {
+        Ok(roles) => roles,
+        Err(Alone::Suits) => return Ok(Shared::Alone(None)),
+        Err(Alone::Because(reason)) => return Ok(Shared::Alone(Some(not_shared(span, reason)))),
+    };
+    if !Outgoing::all(func).is_empty() {
+        return Ok(Shared::Alone(Some(not_shared(span, "blocks are stored by descriptors"))));
     }
-    let Some((divided, told)) = roles::divide(func, target, options, &roles, fed)? else { return Ok(None) };
-    Ok(Some((divided, refusals.iter().map(NotFed::report).chain([told]).collect())))
+    // Of which the ordinary way speaks.
+    if obstacle(func, &fed_loops, &[], options).is_err() {
+        return Ok(Shared::Alone(None));
+    }
+    let Some((divided, told)) = roles::divide(func, target, options, &roles, fed)? else {
+        let reason = "a group would need what another one computes, or more shared memory than there is";
+        return Ok(Shared::Alone(Some(not_shared(span, reason))));
+    };
+    Ok(Shared::Divided(Box::new(divided), refusals.iter().map(NotFed::report).chain([told]).collect()))
+}
+
+/// What the report says of a loop whose sums four warps cannot hold.
+pub(crate) fn not_shared(span: Span, reason: &str) -> LoopReport {
+    let what = format!("not shared by groups of warps, although four warps have no registers for its sums: {reason}");
+    LoopReport { span, what }
 }
 
 fn run_as_is(

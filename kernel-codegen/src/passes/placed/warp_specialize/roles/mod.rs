@@ -18,15 +18,15 @@
 //!   wait taken; store them                   wait full[slot]
 //!   arrive passed                            a = wgmma w, v0[slot], a
 //! }                                          arrive empty[slot] behind the product
-//! store totals; arrive passed              }
-//!                                          wait passed; load totals
+//! store totals; arrive behind              }
+//!                                          wait behind; load totals
 //! ```
 //!
 //! While the sums of one block are multiplied, the scores of the next one are: tensor cores wait for neither. A product of
 //! scores is as wide as the block, so that it reads its left factor once, where two groups that divide a block read it twice.
 //!
-//! All groups have the same layouts, so a thread passes values to the threads with its own number: they lie in shared
-//! memory in the order of registers and threads.
+//! What is passed on has the same layout in all groups, so a thread passes values to the threads with its own number: they lie in
+//! shared memory in the order of registers and threads.
 
 mod passed;
 mod share;
@@ -50,7 +50,7 @@ use super::split::{Ring, Side};
 use crate::error::CodegenError;
 use crate::report::LoopReport;
 use passed::{place, synchronise};
-pub(super) use share::Roles;
+pub(super) use share::{Alone, Roles};
 use share::{PRODUCER_REGISTERS, Sum};
 use version::{Version, version};
 

@@ -49,16 +49,31 @@ pub(in crate::passes::placed::warp_specialize) struct Roles {
     pub(super) registers: (u32, u32),
 }
 
+/// Why the iterations of a loop are not shared.
+pub(in crate::passes::placed::warp_specialize) enum Alone {
+    /// One group can do them, or nobody asked.
+    Suits,
+    /// They cannot be, for this reason.
+    Because(&'static str),
+}
+
+use Alone::Because;
+
 impl Roles {
-    /// How the iterations of a loop are shared; `None` if one group can do them, or they cannot.
+    /// How the iterations of a loop are shared.
     pub(in crate::passes::placed::warp_specialize) fn of(
         func: &Func,
         target: Target,
         fed: &FedLoop,
         num_warps: u32,
-    ) -> Option<Roles> {
+    ) -> Result<Roles, Alone> {
         if num_warps != GROUP_WARPS || !fed.requested || !fed.carried_products.is_empty() {
-            return None;
+            return Err(Alone::Suits);
+        }
+        let added = carried_by(func, fed);
+        let taken: u32 = added.iter().map(|product| words(func, func.op(*product).results[0])).sum();
+        if added.len() < 2 || taken + BESIDE_TILES <= MAX_REGISTERS {
+            return Err(Alone::Suits);
         }
         let structure = Structure::new(func);
         let body = func.op(fed.owner).regions[0];
@@ -67,8 +82,14 @@ impl Roles {
         // Iterations are counted by what the loop counts with.
         let counts = *func.ty(func.region(body).args[0]) == Ty::scalar(DType::I32)
             && matches!(func.op(fed.owner).op, Op::Control(ControlOp::For { reverse: false, .. }));
-        if is_inner || !counts || func.region(body).ops.iter().any(stored) {
-            return None;
+        if is_inner {
+            return Err(Because("it is inside other control flow"));
+        }
+        if !counts {
+            return Err(Because("it does not count upwards in i32"));
+        }
+        if func.region(body).ops.iter().any(stored) {
+            return Err(Because("threads store factors of its products"));
         }
         let products: Vec<OpId> = func
             .region(body)
@@ -77,11 +98,6 @@ impl Roles {
             .copied()
             .filter(|id| matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })))
             .collect();
-        let added = carried_by(func, fed);
-        let taken: u32 = added.iter().map(|product| words(func, func.op(*product).results[0])).sum();
-        if added.len() < 2 || taken + BESIDE_TILES <= MAX_REGISTERS {
-            return None;
-        }
         let scores: BTreeSet<OpId> = products.into_iter().filter(|product| !added.contains(product)).collect();
         let of = |products: &[OpId]| {
             dependent(func, &products.iter().map(|product| func.op(*product).results[0]).collect::<Vec<_>>())
@@ -93,36 +109,43 @@ impl Roles {
             let meets = |sum: &Sum| !sum.values.is_disjoint(&values);
             let scored = scores.iter().any(|score| func.op(*score).operands.iter().any(|value| values.contains(value)));
             if scored || sums.iter().any(meets) {
-                return None;
+                return Err(Because("its sums depend on each other, or scores on them"));
             }
-            sums.push(Sum { product, needs: needed(func, &structure, &values, &looked_at)?, values });
+            let needs = needed(func, &structure, &values, &looked_at);
+            let needs = needs.ok_or(Because("a sum needs what has no place in shared memory"))?;
+            sums.push(Sum { product, needs, values });
         }
-        if scores.is_empty() || !suits(func, &structure, fed, &sums, &looked_at) {
-            return None;
+        if scores.is_empty() {
+            return Err(Because("it has no products beside its sums"));
         }
-        let turns = turns(func, &sums)?;
+        if !suits(func, &structure, fed, &sums, &looked_at) {
+            return Err(Because(
+                "the kernel reads what it writes, or stores in control flow, or does what only one group may",
+            ));
+        }
+        let turns =
+            turns(func, &sums).ok_or(Because("its results are stored to one buffer in an order of no group"))?;
         let (mut within, mut behind) = (Vec::new(), Vec::new());
         let all: BTreeSet<ValueId> = sums.iter().flat_map(|sum| &sum.needs).copied().collect();
         for value in all {
-            match Made::of(func, &structure, fed.owner, value)? {
+            match Made::of(func, &structure, fed.owner, value).ok_or(Because("a sum needs what is made in no group"))? {
                 Made::Within => within.push(value),
                 Made::Behind => behind.push(value),
             }
         }
-        let taken = scores.iter().map(|score| words(func, func.op(*score).results[0])).max()?;
+        // A product that goes on with another one has its registers.
+        let begun: BTreeSet<OpId> = scores.iter().filter_map(|&score| goes_on_with(func, score)).collect();
+        let taken: u32 = scores.difference(&begun).map(|score| words(func, func.op(*score).results[0])).sum();
         let groups = sums.len() as u32 + 2;
         let at_start = registers_at_start(target, groups * GROUP_WARPS, 1);
-        let widest = sums.iter().map(|sum| words(func, func.op(sum.product).results[0])).max()?;
+        let widest = sums.iter().map(|sum| words(func, func.op(sum.product).results[0])).max().unwrap_or(0);
         let own = (widest + BESIDE_SUMS).next_multiple_of(REGISTER_UNIT).min(MAX_REGISTERS);
-        let left = (at_start * groups).checked_sub(PRODUCER_REGISTERS + own * sums.len() as u32)?;
+        let left = (at_start * groups).saturating_sub(PRODUCER_REGISTERS + own * sums.len() as u32);
         let left = left.min(MAX_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT;
-        (left >= LEAST_REGISTERS.max(taken + BESIDE_SCORES)).then_some(Roles {
-            sums,
-            scores,
-            turns,
-            passed: [within, behind],
-            registers: (left, own),
-        })
+        if left < LEAST_REGISTERS.max(taken + BESIDE_SCORES) {
+            return Err(Because("groups for its scores and its sums would need more registers than there are"));
+        }
+        Ok(Roles { sums, scores, turns, passed: [within, behind], registers: (left, own) })
     }
 
     /// Bytes of shared memory: rings, factors that the groups store, and what is passed on.
@@ -140,13 +163,23 @@ impl Roles {
 /// The products that add to what a loop carries, from one iteration to the next.
 fn carried_by(func: &Func, fed: &FedLoop) -> Vec<OpId> {
     let body = func.op(fed.owner).regions[0];
-    let product = |value: &ValueId| {
-        let wait = func.defining_op(*value)?;
-        let Op::Gpu(GpuOp::WgmmaWait { .. }) = func.op(wait).op else { return None };
-        let at = func.op(wait).results.iter().position(|result| result == value)?;
-        func.defining_op(func.op(wait).operands[at])
-    };
-    func.yielded(body).iter().filter_map(product).collect()
+    func.yielded(body).iter().filter_map(|&value| product_of(func, value)).collect()
+}
+
+/// The product whose sum a product adds to.
+fn goes_on_with(func: &Func, product: OpId) -> Option<OpId> {
+    let sum = *func.op(product).operands.get(2)?;
+    product_of(func, sum)
+}
+
+/// The product that was waited for to give a value.
+fn product_of(func: &Func, value: ValueId) -> Option<OpId> {
+    let mut made = func.defining_op(value)?;
+    if let Op::Gpu(GpuOp::WgmmaWait { .. }) = func.op(made).op {
+        let at = func.op(made).results.iter().position(|&result| result == value)?;
+        made = func.defining_op(func.op(made).operands[at])?;
+    }
+    matches!(func.op(made).op, Op::Gpu(GpuOp::Wgmma { .. })).then_some(made)
 }
 
 /// What is computed from some values, and what control flow hands on of that.

@@ -7,8 +7,8 @@ use kernel_core::ir::{Func, LayoutId, MemoryOp, Op, OpId, ShapeOp, ValueId};
 
 use crate::place::transfer::operand_layouts_of;
 
-/// Has a sum stored by the threads that have it: in a kernel that takes all of shared memory there is no place where they could
-/// pass it to others first, which would store wider vectors.
+/// Has a sum stored by the threads that have it: kernels that are shared mostly take all of shared memory, and there is no place
+/// where they could pass it to others first, which would store wider vectors.
 pub(super) fn store_as_they_are(func: &mut Func, product: OpId) {
     let sum = func.op(product).results[0];
     let (Some(layout), shape) = (func.value(sum).layout, func.tile_shape(sum)) else { return };

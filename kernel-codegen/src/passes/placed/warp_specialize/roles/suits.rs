@@ -1,4 +1,4 @@
-//! Which kernels groups may share: those of which every effect belongs to one of them.
+//! Which kernels groups may share: those of which every effect on memory belongs to one of them.
 //!
 //! Each group runs its own version of the kernel, so what stands outside of the loop runs several times, at different times.
 //! That changes nothing if it is arithmetic and loads of memory that does not change. Stores belong to the group that has what is

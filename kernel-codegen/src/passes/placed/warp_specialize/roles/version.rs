@@ -109,7 +109,9 @@ pub(super) fn version(
     if let Some(own) = role {
         store_as_they_are(&mut func, own.product);
     }
-    drop_unused_checks(&mut func);
+    // A check that stands for itself is made by the group of the scores.
+    let own_checks = if role.is_none() { unused_checks(base) } else { BTreeSet::new() };
+    drop_unused_checks(&mut func, &own_checks);
     dce::run(&mut func);
     // What another group computes and nobody passes on.
     if !is_whole(&func, prologue) {
@@ -150,16 +152,25 @@ fn is_whole(func: &Func, prologue: &[OpId]) -> bool {
     verify(&whole).is_ok()
 }
 
-/// Drops checks of accesses that this version does not make.
-fn drop_unused_checks(func: &mut Func) {
+/// Checks of which nothing needs the result.
+fn unused_checks(func: &Func) -> BTreeSet<OpId> {
+    let (users, mut found) = (Uses::new(func), BTreeSet::new());
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        if matches!(operation.op, Op::Memory(MemoryOp::CheckBounds { .. }))
+            && operation.results.iter().all(|&result| users.of(result).is_empty())
+        {
+            found.insert(id);
+        }
+    });
+    found
+}
+
+/// Drops checks of accesses that this version does not make, but for those that are kept.
+fn drop_unused_checks(func: &mut Func, kept: &BTreeSet<OpId>) {
     loop {
-        let users = Uses::new(func);
-        let is_unused = |func: &Func, id: OpId| {
-            let operation = func.op(id);
-            matches!(operation.op, Op::Memory(MemoryOp::CheckBounds { .. }))
-                && operation.results.iter().all(|&result| users.of(result).is_empty())
-        };
-        if !remove(func, &is_unused) {
+        let unused = unused_checks(func);
+        if !remove(func, &|_, id| unused.contains(&id) && !kept.contains(&id)) {
             return;
         }
         dce::run(func);
