@@ -22,6 +22,9 @@
 //!                                          wait behind; load totals
 //! ```
 //!
+//! A sum waits until the one before it has been added to (not drawn): the part of the block that only that one reads is free then,
+//! and fetched again, while the others are still multiplied.
+//!
 //! While the sums of one block are multiplied, the scores of the next one are: tensor cores wait for neither. A product of
 //! scores is as wide as the block, so that it reads its left factor once, where two groups that divide a block read it twice.
 //!
@@ -65,6 +68,8 @@ struct Shared {
     behind: ValueId,
     /// Between each group that stores to a buffer and the next one.
     turns: Vec<ValueId>,
+    /// Between each sum and the next one, in each iteration.
+    added: Vec<ValueId>,
 }
 
 /// Writes the kernel divided into roles; `None` if that cannot be done, or has no room.
@@ -166,5 +171,9 @@ fn shared(base: &mut Func, out: &mut Vec<OpId>, roles: &Roles, fed: &FedLoop) ->
     for _ in 1..roles.turns.len() {
         turns.push(cursor.value(GpuOp::MbarrierAlloc { slots: 1, count: 1 }, &[])?);
     }
-    Ok(Some(Shared { ring, places, passed, taken, behind, turns }))
+    let mut added = Vec::new();
+    for _ in 1..roles.sums.len() {
+        added.push(cursor.value(GpuOp::MbarrierAlloc { slots: 1, count: 1 }, &[])?);
+    }
+    Ok(Some(Shared { ring, places, passed, taken, behind, turns, added }))
 }

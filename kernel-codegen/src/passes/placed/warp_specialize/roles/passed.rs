@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::{self, Cursor, Place, Structure, replace_all_uses, splice, walk_region};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, CreateOp, DType, Def, Dim, Dt, Func, GpuOp, OpId, RegionId, Resource, ShapeOp, ValueId,
+    BinaryOp, CmpOp, CreateOp, DType, Def, Dim, Dt, Func, GpuOp, Op, OpId, RegionId, Resource, ShapeOp, ValueId,
 };
 use kernel_core::layout::{LayoutDim, LinearLayout, WARP_SIZE};
 use kernel_core::target::GROUP_WARPS;
@@ -138,6 +138,9 @@ pub(super) fn synchronise(
         splice(func, Place::Before(body, first), ops);
         tell(func, Place::After(body, last), told)?;
     }
+    if let Some(sum) = role {
+        in_order(func, shared, sum, roles.sums[sum].product, owner)?;
+    }
     let after = views(after);
     if let Some((first, last)) = span_of(func, outside, &|func, id| accesses(func, id, &after)) {
         match role {
@@ -157,6 +160,33 @@ pub(super) fn synchronise(
         Some(&barrier) => tell(func, Place::After(outside, last), barrier),
         None => Ok(()),
     }
+}
+
+/// Has sums of an iteration added to one after the other, so that the block of the first is free, and is fetched again, while the
+/// others are still multiplied.
+fn in_order(func: &mut Func, shared: &Shared, sum: usize, product: OpId, owner: OpId) -> edit::Result<()> {
+    let body = func.op(owner).regions[0];
+    if let Some(&before) = sum.checked_sub(1).and_then(|before| shared.added.get(before)) {
+        let mut ops = Vec::new();
+        let phase = iteration_parity(func, owner, false, &mut ops)?;
+        let mut cursor = Cursor::new(func, &mut ops, PASS);
+        let slot = cursor.i32(0)?;
+        cursor.effect(GpuOp::MbarrierWait, &[before, slot, phase])?;
+        splice(func, Place::Before(body, product), ops);
+    }
+    let result = func.op(product).results[0];
+    let waits = |id: &OpId| {
+        matches!(func.op(*id).op, Op::Gpu(GpuOp::WgmmaWait { .. })) && func.op(*id).operands.contains(&result)
+    };
+    let wait = func.region(body).ops.iter().copied().find(waits);
+    if let (Some(&next), Some(wait)) = (shared.added.get(sum), wait) {
+        let mut ops = Vec::new();
+        let mut cursor = Cursor::new(func, &mut ops, PASS);
+        let slot = cursor.i32(0)?;
+        cursor.effect(GpuOp::MbarrierArrive, &[next, slot])?;
+        splice(func, Place::After(body, wait), ops);
+    }
+    Ok(())
 }
 
 /// The lowest bit of the number of an iteration; of the next one where the group waits for what is before the first.

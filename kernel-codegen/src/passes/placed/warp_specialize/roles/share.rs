@@ -151,7 +151,8 @@ impl Roles {
     /// Bytes of shared memory: rings, factors that the groups store, and what is passed on.
     pub(super) fn shared_bytes(&self, func: &Func, fed: &FedLoop) -> u32 {
         let passed: u32 = self.passed.iter().flatten().map(|&value| passed_bytes(func, value)).sum();
-        let barriers = (fed.releases.len() as u32 * (2 * fed.stages + 1) + 3) * BARRIER_BYTES;
+        let between = 3 + self.turns.len() + self.sums.len();
+        let barriers = (fed.releases.len() as u32 * (2 * fed.stages + 1) + between as u32) * BARRIER_BYTES;
         barriers.next_multiple_of(SWIZZLE_ALIGNMENT)
             + fed.ring_bytes()
             + factor_bytes(func, std::slice::from_ref(fed), &[])
