@@ -236,9 +236,9 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
         let problem = format!("has room for {keys} tokens in a sequence");
         return Err(check::invalid("table", problem, format!("there are at most {MOST}")));
     }
-    let begins = |bytes: usize| bytes.is_multiple_of(COPIED_BYTES);
-    let [page, token, _] = cache.tokens.strides().map(|stride| begins(stride * size_of::<T>()));
-    let is_copied = page && token && begins(cache.tokens.elements().raw().address.get() as usize);
+    let [page, token, _] = cache.tokens.strides().map(|stride| stride.is_multiple_of(COPIED_BYTES / size_of::<T>()));
+    let address = cache.tokens.elements().raw().address.get();
+    let is_copied = page && token && address.is_multiple_of(COPIED_BYTES as u64);
     Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys, is_copied })
 }
 

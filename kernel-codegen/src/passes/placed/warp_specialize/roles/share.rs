@@ -164,7 +164,9 @@ impl Roles {
 /// The products that add to what a loop carries, from one iteration to the next.
 fn carried_by(func: &Func, fed: &FedLoop) -> Vec<OpId> {
     let body = func.op(fed.owner).regions[0];
-    func.yielded(body).iter().filter_map(|&value| product_of(func, value)).collect()
+    let is_waited_for =
+        |value: &&ValueId| func.def_op(**value).is_some_and(|made| matches!(made.op, Op::Gpu(GpuOp::WgmmaWait { .. })));
+    func.yielded(body).iter().filter(is_waited_for).filter_map(|&value| product_of(func, value)).collect()
 }
 
 /// The product whose sum a product adds to.
@@ -173,7 +175,7 @@ fn goes_on_with(func: &Func, product: OpId) -> Option<OpId> {
     product_of(func, sum)
 }
 
-/// The product that was waited for to give a value.
+/// The product that a value is the sum of, waited for or not.
 fn product_of(func: &Func, value: ValueId) -> Option<OpId> {
     let mut made = func.defining_op(value)?;
     if let Op::Gpu(GpuOp::WgmmaWait { .. }) = func.op(made).op {
