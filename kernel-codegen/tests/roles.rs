@@ -181,6 +181,19 @@ fn run(kernel: &Bound, placed: &Placed, iterations: u64, grows: f32) -> (Ran, Ra
     (expected.map(|()| of(&want)), found.map(|()| of(&got)))
 }
 
+fn is_close(want: f32, got: f32) -> bool {
+    (want - got).abs() <= 2e-3 * want.abs().max(0.05)
+}
+
+#[track_caller]
+fn assert_same(kernel: &Bound, compiled: &Compiled, (iterations, grows): (u64, f32), what: &str) {
+    let (want, got) = run(kernel, &compiled.placed, iterations, grows);
+    let (want, got) = (want.unwrap(), got.unwrap_or_else(|fault| panic!("{what}, {iterations}: {fault:?}")));
+    for (at, (&want, &got)) in want.iter().zip(&got).enumerate() {
+        assert!(is_close(want, got), "{what}, {iterations} {grows}: element {at} is {got}, not {want}");
+    }
+}
+
 #[test]
 fn sums_that_four_warps_cannot_hold_are_shared_out() {
     for shared in [true, false] {
@@ -189,12 +202,7 @@ fn sums_that_four_warps_cannot_hold_are_shared_out() {
         let report = compiled.report().to_string();
         assert!(report.contains("scores by four warps and sums by 2 times four"), "{report}");
         for (iterations, grows) in [(0, 0.0), (1, 0.0), (2, 0.1), (3, 0.0), (5, 0.1), (6, 1.0)] {
-            let (want, got) = run(&kernel, &compiled.placed, iterations, grows);
-            let (want, got) = (want.unwrap(), got.unwrap_or_else(|fault| panic!("{iterations}: {fault:?}")));
-            for (at, (want, got)) in want.iter().zip(&got).enumerate() {
-                let close = (want - got).abs() <= 2e-3 * want.abs().max(0.05);
-                assert!(close, "{shared} {iterations} {grows}: element {at} is {got}, not {want}");
-            }
+            assert_same(&kernel, &compiled, (iterations, grows), &format!("values are keys: {shared}"));
         }
     }
 }
@@ -220,9 +228,8 @@ fn each_barrier_is_needed() {
         let op = func.op(barrier).op.clone();
         let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
         let (want, got) = run(&kernel, &placed, 6, 0.1);
-        let is_right = got.is_ok_and(|got| {
-            want.unwrap().iter().zip(got).all(|(want, got)| (want - got).abs() <= 2e-3 * want.abs().max(0.05))
-        });
+        let want = want.unwrap();
+        let is_right = got.is_ok_and(|got| want.iter().zip(got).all(|(&want, got)| is_close(want, got)));
         unneeded.extend(is_right.then_some(op));
     }
     assert_eq!(unneeded, [Op::Gpu(GpuOp::MbarrierWait)]);
@@ -365,12 +372,7 @@ fn other_kernels_compute_the_same() {
             assert_eq!(report.contains("scores by four warps"), shares, "{name}, {safety}: {report}");
             assert_eq!(report.contains("not shared by groups of warps"), !shares, "{name}, {safety}: {report}");
             for (iterations, grows) in [(0, 0.0), (1, 0.0), (6, 0.1)] {
-                let (want, got) = run(&kernel, &compiled.placed, iterations, grows);
-                let (want, got) = (want.unwrap(), got.unwrap_or_else(|fault| panic!("{name} {iterations}: {fault:?}")));
-                for (at, (want, got)) in want.iter().zip(&got).enumerate() {
-                    let close = (want - got).abs() <= 2e-3 * want.abs().max(0.05);
-                    assert!(close, "{name}, {safety}, {iterations}: element {at} is {got}, not {want}");
-                }
+                assert_same(&kernel, &compiled, (iterations, grows), &format!("{name}, {safety}"));
             }
         }
     }

@@ -7,9 +7,9 @@
 //!     wgmma %s, %k, ..
 //! ```
 //!
-//! An address that is the same for all warps is a constant, or in uniform registers, of which there are few. Where each four warps read rows or columns of their own it
-//! depends on the warp, and out of the loop it takes registers for all of its iterations: 64 in attention's gradients in
-//! one kernel, where there are 20 to spare. One addition in the loop costs less.
+//! An address that is the same for all warps is a constant, or in uniform registers, of which there are few. Where each four
+//! warps read rows or columns of their own it depends on the warp, and out of the loop it takes registers for all of its
+//! iterations: 64 in attention's gradients in one kernel, where there are 20 to spare. One addition in the loop costs less.
 
 use std::collections::BTreeSet;
 

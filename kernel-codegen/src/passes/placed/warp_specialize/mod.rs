@@ -151,14 +151,14 @@ pub(crate) enum Shared {
 /// # Errors
 /// As [`run`].
 pub(crate) fn share(func: &Func, target: Target, options: &Options) -> Result<Shared, CodegenError> {
-    if !target.has_wgmma() {
+    if !target.has_wgmma() || options.num_warps != GROUP_WARPS {
         return Ok(Shared::Alone(None));
     }
     let (mut fed_loops, refusals) = find::fed_loops(func, options.num_stages);
     fed_loops.retain(|fed| fed.requested);
     let [fed] = &fed_loops[..] else { return Ok(Shared::Alone(None)) };
     let span = func.op(fed.owner).span;
-    let roles = match roles::Roles::of(func, target, fed, options.num_warps) {
+    let roles = match roles::Roles::of(func, target, fed) {
         Ok(roles) => roles,
         Err(Alone::Suits) => return Ok(Shared::Alone(None)),
         Err(Alone::Because(reason)) => return Ok(Shared::Alone(Some(not_shared(span, reason)))),

@@ -51,7 +51,7 @@ pub(in crate::passes::placed::warp_specialize) struct Roles {
 
 /// Why the iterations of a loop are not shared.
 pub(in crate::passes::placed::warp_specialize) enum Alone {
-    /// One group can do them, or nobody asked.
+    /// One group can do them.
     Suits,
     /// They cannot be, for this reason.
     Because(&'static str),
@@ -65,9 +65,8 @@ impl Roles {
         func: &Func,
         target: Target,
         fed: &FedLoop,
-        num_warps: u32,
     ) -> Result<Roles, Alone> {
-        if num_warps != GROUP_WARPS || !fed.requested || !fed.carried_products.is_empty() {
+        if !fed.carried_products.is_empty() {
             return Err(Alone::Suits);
         }
         let added = carried_by(func, fed);
