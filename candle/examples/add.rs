@@ -5,8 +5,8 @@ use tilewright_candle::prelude::*;
 
 /// out[i] = x[i] + y[i]
 #[kernel]
-fn add_kernel<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
-    let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+fn add_kernel<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i64) {
+    let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
     let mask = offsets < n;
     store(out + offsets, load(x + offsets, mask = mask) + load(y + offsets, mask = mask), mask = mask);
 }
@@ -17,7 +17,7 @@ candle_op! {
         dispatch!(x => T in [f16, bf16, f32, i64] {
             let n = x.len();
             AddKernelConsts { BLOCK: block }
-                .call(x.flat::<T>()?, y.flat::<T>()?, out.flat_mut::<T>()?, n as i32)
+                .call(x.flat::<T>()?, y.flat::<T>()?, out.flat_mut::<T>()?, n as i64)
                 .grid(n.div_ceil(block))
                 .launch(x.device())
         })

@@ -8,6 +8,7 @@ use crate::memory::{Elements, Home, Memory, MemoryMut};
 use crate::tensor::{Place, Spec, TensorMut, TensorRef};
 use candle_core::{DeviceLocation, Error, Layout, Result, Shape, Storage};
 use std::fmt;
+use tilewright::Device;
 use tilewright_kernels::Context;
 
 /// A tensor's storage under candle's lock, and where the tensor is in it.
@@ -68,9 +69,16 @@ fn try_map<T, U, const N: usize>(items: [T; N], mut f: impl FnMut(T) -> Result<U
     }
 }
 
+/// Where an op runs: candle's device and stream, and the context of the library's functions there.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) home: &'a Home,
+    pub(crate) cx: &'a Context,
+}
+
 /// A tensor whose memory is known.
 fn place<'a>(
-    cx: &'a Context,
+    here: Here<'a>,
     (name, layout): (&'static str, &'a Layout),
     elements: &Elements<'_>,
 ) -> tilewright::Result<Place<'a>> {
@@ -86,7 +94,7 @@ fn place<'a>(
         return Err(crate::tensor::invalid(name, problem, "its storage was changed"));
     };
     let address = elements.address + (start * elements.dtype.size_in_bytes()) as u64;
-    Ok(Place { name, cx, dtype: elements.dtype, layout, address, span })
+    Ok(Place { name, here, dtype: elements.dtype, layout, address, span })
 }
 
 /// Checks that all tensors are on one device, and says where that is.
@@ -132,14 +140,15 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
     let home = home(op, &target, &inputs)?;
     home.check_capture().map_err(|error| refused(op, error))?;
     let cx = home.context()?;
-    if let Some(error) = cx.device().poll_error() {
+    let (here, device) = (Here { home: &home, cx: &cx }, cx.device());
+    if let Some(error) = device.poll_error() {
         return Err(refused(op, format!("an earlier launch on this stream has failed: {error}")));
     }
     // Guards that say that the memory is in use live until the end, when all launches are with the driver.
     let read = try_map(inputs, |held| {
         held.map(|held| home.read(held.memory)).transpose().map_err(|error| refused(op, error))
     })?;
-    let refs = references(&cx, &inputs, &read).map_err(fail)?;
+    let refs = references(here, &inputs, &read).map_err(fail)?;
     let specs = outputs(refs).map_err(fail)?;
     let mut storages =
         try_map(specs, |spec| Ok((home.allocate(&spec).map_err(|error| refused(op, error))?, spec.shape)))?;
@@ -151,7 +160,7 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
         };
         let written = match &target {
             Some((name, layout, elements)) => {
-                Some(TensorMut::new(place(&cx, (*name, layout), elements).map_err(fail)?))
+                Some(TensorMut::new(place(here, (*name, layout), elements).map_err(fail)?))
             }
             None => None,
         };
@@ -159,50 +168,58 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
             Ok((home.write(MemoryMut::try_from(storage)?)?, Layout::contiguous(&*shape)))
         })?;
         let results =
-            try_map(made.each_ref(), |(elements, layout)| place(&cx, ("a result", layout), elements).map_err(fail))?;
-        body(written, refs, results.map(TensorMut::new)).map_err(fail)?;
-    }
-    // What the CPU was given is done. A GPU's errors come with the next op.
-    if !cx.device().is_cuda()
-        && let Some(error) = cx.device().poll_error()
-    {
-        return Err(refused(op, error));
+            try_map(made.each_ref(), |(elements, layout)| place(here, ("a result", layout), elements).map_err(fail))?;
+        let done = body(written, refs, results.map(TensorMut::new));
+        // What the CPU was given is done. A GPU's errors come with the next op.
+        let failed = if device.is_cuda() { None } else { all_errors(device) };
+        done.map_err(fail)?;
+        if let Some(error) = failed {
+            return Err(refused(op, error));
+        }
     }
     Ok(storages)
 }
 
-/// Borrows more tensors in the body of an op on `x`: those that have no gradient, and so are no inputs.
+/// The first error of the launches of an op on the CPU, which has been told all of them then: none is left for the next op.
+fn all_errors(device: &Device) -> Option<tilewright::Error> {
+    let first = device.poll_error();
+    while device.poll_error().is_some() {}
+    first
+}
+
+/// Borrows more tensors in the body of an op on `x`: those that have no gradient, and so are no inputs. The op's stream waits for
+/// what writes them, wherever that is.
 pub(crate) fn also<R, const N: usize>(
     op: &'static str,
     x: TensorRef<'_>,
     tensors: [Option<Named<'_>>; N],
     f: impl FnOnce([Option<TensorRef<'_>>; N]) -> tilewright::Result<R>,
 ) -> tilewright::Result<R> {
-    let cx = x.context();
+    let here = x.here();
     let failed =
         |error: Error| crate::tensor::invalid("the weights", format!("cannot be read: {error}"), "give others");
     let run = |held: [Option<Held<'_>>; N]| {
-        let home = home(op, &None, &held)?;
-        if home.context()?.device() != cx.device() {
+        let is_apart = |held: &&Held<'_>| held.memory.location() != here.home.location();
+        if let Some(other) = held.iter().flatten().find(is_apart) {
             let problem = format!("is on another device than `{}`", x.name());
-            return Ok(Err(crate::tensor::invalid("the weights", problem, "use `to_device`")));
+            return Ok(Err(crate::tensor::invalid(other.name, problem, "use `to_device`")));
         }
-        let read = try_map(held, |held| held.map(|held| home.read(held.memory)).transpose())?;
-        Ok(references(cx, &held, &read).and_then(f))
+        let read = try_map(held, |held| held.map(|held| here.home.read(held.memory)).transpose())?;
+        Ok(references(here, &held, &read).and_then(f))
     };
     with_inputs(op, &tensors, run).unwrap_or_else(|error| Err(failed(error)))
 }
 
 /// Tensors whose memory is known.
 fn references<'a, const N: usize>(
-    cx: &'a Context,
+    here: Here<'a>,
     held: &[Option<Held<'a>>; N],
     read: &[Option<Elements<'_>>; N],
 ) -> tilewright::Result<[Option<TensorRef<'a>>; N]> {
     let mut refs = [None; N];
     for ((to, held), elements) in refs.iter_mut().zip(held).zip(read) {
         if let (Some(held), Some(elements)) = (held, elements) {
-            *to = Some(TensorRef::new(place(cx, (held.name, held.layout), elements)?));
+            *to = Some(TensorRef::new(place(here, (held.name, held.layout), elements)?));
         }
     }
     Ok(refs)

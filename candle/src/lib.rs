@@ -6,8 +6,8 @@
 //!
 //! /// out[i] = a * x[i] + y[i]
 //! #[kernel]
-//! fn axpy_kernel<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, a: f32, n: i32) {
-//!     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+//! fn axpy_kernel<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, a: f32, n: i64) {
+//!     let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
 //!     let mask = offsets < n;
 //!     let (x, y) = (load(x + offsets, mask = mask) as f32, load(y + offsets, mask = mask) as f32);
 //!     store(out + offsets, (a * x + y) as T, mask = mask);
@@ -18,7 +18,7 @@
 //!     pub fn axpy(x, y; a: f32) -> (out: like(x)) {
 //!         dispatch!(x => T in [f16, bf16, f32] {
 //!             let n = x.len();
-//!             axpy_kernel::<T, 1024>(x.flat()?, y.flat()?, out.flat_mut()?, a, n as i32)
+//!             axpy_kernel::<T, 1024>(x.flat()?, y.flat()?, out.flat_mut()?, a, n as i64)
 //!                 .grid(n.div_ceil(1024))
 //!                 .launch(x.device())
 //!         })

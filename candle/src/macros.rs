@@ -7,8 +7,8 @@
 ///
 /// /// y = x * sigmoid(x)
 /// #[kernel]
-/// fn silu_forward<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, n: i32) {
-///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+/// fn silu_forward<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, n: i64) {
+///     let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
 ///     let mask = offsets < n;
 ///     let x = load(x + offsets, mask = mask) as f32;
 ///     store(y + offsets, (x * sigmoid(x)) as T, mask = mask);
@@ -16,8 +16,8 @@
 ///
 /// /// dx = dy * sigmoid(x) * (1 + x * (1 - sigmoid(x)))
 /// #[kernel]
-/// fn silu_backward<T: Float, const BLOCK: usize>(x: Ptr<T>, dy: Ptr<T>, dx: PtrMut<T>, n: i32) {
-///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+/// fn silu_backward<T: Float, const BLOCK: usize>(x: Ptr<T>, dy: Ptr<T>, dx: PtrMut<T>, n: i64) {
+///     let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
 ///     let mask = offsets < n;
 ///     let (x, dy) = (load(x + offsets, mask = mask) as f32, load(dy + offsets, mask = mask) as f32);
 ///     let s = sigmoid(x);
@@ -29,13 +29,13 @@
 ///     pub fn silu(x) -> (y: like(x)) {
 ///         dispatch!(x => T in [f16, bf16, f32] {
 ///             let n = x.len();
-///             silu_forward::<T, 1024>(x.flat()?, y.flat_mut()?, n as i32).grid(n.div_ceil(1024)).launch(x.device())
+///             silu_forward::<T, 1024>(x.flat()?, y.flat_mut()?, n as i64).grid(n.div_ceil(1024)).launch(x.device())
 ///         })
 ///     }
 ///     backward(dy) -> (x: dx) {
 ///         dispatch!(x => T in [f16, bf16, f32] {
 ///             let n = x.len();
-///             silu_backward::<T, 1024>(x.flat()?, dy.flat()?, dx.flat_mut()?, n as i32)
+///             silu_backward::<T, 1024>(x.flat()?, dy.flat()?, dx.flat_mut()?, n as i64)
 ///                 .grid(n.div_ceil(1024))
 ///                 .launch(x.device())
 ///         })
@@ -74,8 +74,8 @@
 /// use tilewright_candle::prelude::*;
 ///
 /// #[kernel]
-/// fn scale_kernel<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: f32, n: i32) {
-///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+/// fn scale_kernel<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: f32, n: i64) {
+///     let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
 ///     let mask = offsets < n;
 ///     store(x + offsets, (load(x + offsets, mask = mask) as f32 * factor) as T, mask = mask);
 /// }
@@ -85,7 +85,7 @@
 ///     pub fn scale_in_place(mut x; factor: f32) {
 ///         dispatch!(x => T in [f16, bf16, f32] {
 ///             let (n, device) = (x.len(), x.device());
-///             scale_kernel::<T, 1024>(x.flat_mut()?, factor, n as i32).grid(n.div_ceil(1024)).launch(device)
+///             scale_kernel::<T, 1024>(x.flat_mut()?, factor, n as i64).grid(n.div_ceil(1024)).launch(device)
 ///         })
 ///     }
 /// }

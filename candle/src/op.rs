@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 ///
 /// /// out[i] = x[i] + y[i]
 /// #[kernel]
-/// fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
-///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+/// fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i64) {
+///     let offsets = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
 ///     let mask = offsets < n;
 ///     store(out + offsets, load(x + offsets, mask = mask) + load(y + offsets, mask = mask), mask = mask);
 /// }
@@ -27,7 +27,7 @@ use std::sync::OnceLock;
 /// let (x, y) = (Tensor::new(&[1f32, 2.0], &device)?, Tensor::new(&[3f32, 4.0], &device)?);
 /// let [sum] = tilewright_candle::call("add", [("x", &x), ("y", &y)], |[x, _]| Ok([like(x)]), |[x, y], [out]| {
 ///     let n = x.len();
-///     add::<f32, 256>(x.flat()?, y.flat()?, out.flat_mut()?, n as i32).grid(n.div_ceil(256)).launch(x.device())
+///     add::<f32, 256>(x.flat()?, y.flat()?, out.flat_mut()?, n as i64).grid(n.div_ceil(256)).launch(x.device())
 /// })?;
 /// assert_eq!(sum.to_vec1::<f32>()?, [4.0, 6.0]);
 /// # Ok(())

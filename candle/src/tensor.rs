@@ -1,6 +1,7 @@
 //! candle's tensors, as kernels and the library's functions take them.
 
 use crate::Element;
+use crate::call::Here;
 use candle_core::{DType, Layout, Shape};
 use std::fmt;
 use tilewright::{Device, Error, Result, TensorDesc, View, ViewMut};
@@ -23,7 +24,7 @@ pub struct TensorMut<'a> {
 pub(crate) struct Place<'a> {
     /// What the op calls the tensor.
     pub(crate) name: &'static str,
-    pub(crate) cx: &'a Context,
+    pub(crate) here: Here<'a>,
     pub(crate) dtype: DType,
     pub(crate) layout: &'a Layout,
     /// Of the first element, which is `layout.start_offset()` behind the beginning of the memory.
@@ -190,12 +191,12 @@ macro_rules! common {
 
             /// The device that holds the elements: launches go there.
             pub fn device(&self) -> &'a Device {
-                self.place.cx.device()
+                self.place.here.cx.device()
             }
 
             /// The same for the functions of the library.
             pub fn context(&self) -> &'a Context {
-                self.place.cx
+                self.place.here.cx
             }
 
             /// The error of a tensor whose dtype is none of these.
@@ -230,6 +231,11 @@ common!(TensorRef);
 common!(TensorMut);
 
 impl<'a> TensorRef<'a> {
+    /// Where the op runs.
+    pub(crate) fn here(&self) -> Here<'a> {
+        self.place.here
+    }
+
     /// The elements in row-major order, as kernels take them.
     ///
     /// # Errors
@@ -309,7 +315,7 @@ impl<'a> TensorRef<'a> {
         // SAFETY: the op holds candle's lock and cudarc's guard for as long as `'a`, so that the memory stays, and all
         // that writes it before or after is ordered around the stream of this device. Every pattern of bits is a value of the
         // dtypes that candle has, and the caller checks the size.
-        unsafe { self.place.cx.device().borrow(self.place.address, self.place.span) }
+        unsafe { self.place.here.cx.device().borrow(self.place.address, self.place.span) }
     }
 }
 
@@ -370,6 +376,6 @@ impl<'a> TensorMut<'a> {
         // SAFETY: the op holds candle's lock and cudarc's guard for as long as `'a`, so that the memory stays, nobody else
         // uses it, and all uses before or after are ordered around the stream of this device. This tensor is not cloned, so
         // that there is one such view at a time. The caller checks the size of elements.
-        unsafe { self.place.cx.device().borrow_mut(self.place.address, self.place.span) }
+        unsafe { self.place.here.cx.device().borrow_mut(self.place.address, self.place.span) }
     }
 }

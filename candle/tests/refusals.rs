@@ -3,6 +3,8 @@
 use crate::common::message;
 use candle_core::{DType, Device, Module, Result, Tensor};
 use tilewright_candle::attention::{self, Attention};
+use tilewright_candle::call;
+use tilewright_candle::prelude::{kernel, like};
 use tilewright_candle::products::{Fused, Packing, QuantisedLinear, fp8, fused_linear, linear, matmul};
 use tilewright_candle::rows::{self, CrossEntropy, Gelu, Pairs};
 
@@ -159,4 +161,36 @@ fn devices() {
     refused(rows::rms_norm(&x, &weight, 1e-5), "rms_norm: `weight` is on cuda:0, `x` on the CPU", "`to_device`");
     let y = rows::add_rms_norm_in_place(&x, &zeros(&[2, 4]), &weight, 1e-5);
     refused(y, "add_rms_norm_in_place: `weight` is on cuda:0, `residual` on the CPU", "`to_device`");
+}
+
+/// Reads behind the last element.
+#[kernel]
+fn reads_behind(x: Ptr<f32>, y: PtrMut<f32>, n: i64) {
+    store(y, load(x + n));
+}
+
+/// An op whose launches fail, and which may have an error of its own to tell.
+fn failing(x: &Tensor, own: bool) -> Result<[Tensor; 1]> {
+    call(
+        "failing",
+        [("x", x)],
+        |[x]| Ok([like(x)]),
+        |[x], [y]| {
+            let mut y = y.flat_mut::<f32>()?;
+            for n in [x.len() as i64, -1] {
+                reads_behind(x.flat::<f32>()?, &mut y, n).grid(1).launch(x.device())?;
+            }
+            let refusal = tilewright::Error::NoDriver { reason: "of its own".into() };
+            if own { Err(refusal) } else { Ok(()) }
+        },
+    )
+}
+
+#[test]
+fn errors_of_an_op_on_the_cpu_are_not_those_of_the_next() {
+    let x = zeros(&[4]);
+    refused(failing(&x, false), "failing: ", "loads element 4 of `x`");
+    rows::softmax(&x).unwrap();
+    refused(failing(&x, true), "failing: ", "of its own");
+    rows::softmax(&x).unwrap();
 }

@@ -288,18 +288,28 @@ pub(crate) fn run<'a>(
     device: &'a Device,
     memory: &'a dyn Memory,
 ) -> Result<()> {
-    if device.is_cuda()
-        && let Some(error) = device.poll_error()
-    {
-        return Err(Error::Other(format!("an earlier launch on this stream failed: {error}").into()));
+    match device.poll_error() {
+        Some(error) if device.is_cuda() => {
+            return Err(Error::Other(format!("an earlier launch on this stream failed: {error}").into()));
+        }
+        // On the CPU it is what a function that panicked has left: nobody else's.
+        Some(_) => drop(all_errors(device)),
+        None => (),
     }
     let scratch = Scratch::new(device, memory);
     let done = function(Args::new(op, args, device, &scratch));
     // On the CPU a launch is over when it returns. Its error is taken also where the function has another one to tell.
-    match if device.is_cuda() { None } else { device.poll_error() } {
+    match if device.is_cuda() { None } else { all_errors(device) } {
         Some(error) => done.and(Err(error.into())),
         None => done,
     }
+}
+
+/// The first error of a call's launches on the CPU, which has been told all of them then: none is left for the next call.
+fn all_errors(device: &Device) -> Option<tilewright::Error> {
+    let first = device.poll_error();
+    while device.poll_error().is_some() {}
+    first
 }
 
 /// Runs a door's code. Panics become errors: none may reach the framework.
@@ -369,4 +379,43 @@ pub(crate) fn check_outputs(op: &Op, args: &[Arg<'_>]) -> Result<()> {
         check_given(&param.name, given, &wanted(op, &param.name, output, args)?)?;
     }
     check_disjoint(op, args, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::RuntimeMemory;
+    use tilewright::prelude::*;
+
+    /// Reads behind the last element.
+    #[kernel]
+    fn reads_behind(x: Ptr<f32>, y: PtrMut<f32>, n: i64) {
+        store(y, load(x + n));
+    }
+
+    fn fail_twice(device: &Device) -> Result<()> {
+        let (x, mut y) = (device.zeros::<f32>(8)?, device.zeros::<f32>(1)?);
+        for n in [8, 9] {
+            reads_behind(&x, &mut y, n).grid(1).launch(device)?;
+        }
+        Ok(())
+    }
+
+    fn call(device: &Device, function: CallFn) -> Result<()> {
+        guarded(|| run(Op::MISTAKEN, function, &[], device, &RuntimeMemory::new(device)))
+    }
+
+    #[test]
+    fn errors_of_a_call_on_the_cpu_are_not_those_of_the_next() {
+        let device = Device::cpu();
+        let told = call(&device, |args| fail_twice(args.device)).expect_err("both launches fail").to_string();
+        assert!(told.contains("loads element 8 of `x`"), "the first is told: {told}");
+        call(&device, |_| Ok(())).expect("the second was told with it");
+        let own = call(&device, |args| fail_twice(args.device).and(Err("of its own".into())));
+        assert_eq!(own.expect_err("it says so").to_string(), "of its own");
+        call(&device, |_| Ok(())).expect("nothing is left where the function fails itself");
+        let panicked = call(&device, |args| fail_twice(args.device).map(|()| panic!("at the end")));
+        assert_eq!(panicked.expect_err("it has").to_string(), "panicked: at the end");
+        call(&device, |_| Ok(())).expect("nor where it panics");
+    }
 }

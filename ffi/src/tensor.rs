@@ -230,6 +230,15 @@ macro_rules! common {
                 self.raw.span().ok_or_else(|| self.has_negative_strides())
             }
 
+            fn check_aligned<T: DType>(&self) -> Result<()> {
+                if (self.raw.address as usize).is_multiple_of(align_of::<T>()) {
+                    return Ok(());
+                }
+                let given = format_args!("begins at the address {:#x}", self.raw.address).to_string();
+                let accepted = format_args!("a multiple of {} bytes (copy it)", align_of::<T>()).to_string();
+                Err(Error::argument(self.name, given, accepted))
+            }
+
             fn check_host(&self) -> Result<()> {
                 match self.raw.place {
                     Place::Cpu if self.raw.address >= NOWHERE => Err(Error::argument(
@@ -293,6 +302,7 @@ impl<'a> TensorRef<'a> {
         if self.raw.len == 0 {
             return Ok(&[]);
         }
+        self.check_aligned::<T>()?;
         // SAFETY: the framework keeps the memory while the call lasts, nobody writes to it meanwhile, and every pattern of
         // bytes is a value of `T`.
         Ok(unsafe { std::slice::from_raw_parts(self.raw.address as *const T, self.raw.len) })
@@ -355,6 +365,7 @@ impl<'a> TensorMut<'a> {
         if self.raw.len == 0 {
             return Ok(&mut []);
         }
+        self.check_aligned::<T>()?;
         // SAFETY: as in `TensorRef::slice`, and no other tensor of the call shares the memory.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.raw.address as *mut T, self.raw.len) })
     }
@@ -409,6 +420,25 @@ mod tests {
         assert_eq!(x.rows(), (6, 4));
         let error = x.dims::<2>().expect_err("three dimensions");
         assert_eq!(error.to_string(), "`x` has 3 dimensions; accepted: 2 dimensions");
+    }
+
+    #[test]
+    fn slices_begin_where_their_elements_may() {
+        let (device, memory) = (Device::cpu(), [0.0f32; 3]);
+        let at = |address| RawTensor { address, ..tensor(&[2], None) };
+        let address = memory.as_ptr() as u64;
+        for (address, is_aligned) in [(address, true), (address + 1, false), (address + 2, false), (address + 4, true)]
+        {
+            let (x, y) = (TensorRef::new("x", at(address), &device), TensorMut::new("x", at(address), &device));
+            for slice in [x.slice::<f32>().map(|slice| slice.len()), y.slice_mut::<f32>().map(|slice| slice.len())] {
+                let expected =
+                    format!("`x` begins at the address {address:#x}; accepted: a multiple of 4 bytes (copy it)");
+                match slice {
+                    Ok(len) => assert!(is_aligned && len == 2),
+                    Err(error) => assert_eq!((error.to_string(), is_aligned), (expected, false)),
+                }
+            }
+        }
     }
 
     #[test]

@@ -66,6 +66,13 @@ impl Home {
         }
     }
 
+    pub(crate) fn location(&self) -> DeviceLocation {
+        match self {
+            Home::Cpu => DeviceLocation::Cpu,
+            Home::Cuda(device, _) => cuda::location(device),
+        }
+    }
+
     /// Memory for a result, of whatever elements.
     pub(crate) fn allocate(&self, spec: &Spec) -> Result<Storage> {
         let len = spec.shape.elem_count();
