@@ -84,6 +84,7 @@ use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
 use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
+use ping_pong::Tiles;
 use prologue::Prologue;
 use roles::Alone;
 use scratch::Scratch;
@@ -218,28 +219,27 @@ fn run_as_is(
     let mut scratch = Scratch::usual(func, &structure, &fed_loops);
     let needs = obstacle(func, &fed_loops, &held, options)
         .and_then(|()| {
-            tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, scratch, options.num_warps);
+            let least = Scratch::least(func, target, &structure, &fed_loops, options.num_warps);
+            tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, least, options.num_warps);
+            if tiles.is_some() {
+                scratch = least;
+            }
             let all = (fed_loops.clone(), outgoing.clone(), held.clone());
-            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch) {
+            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles, scratch) {
                 return Ok(());
             }
             (fed_loops, outgoing, held) = all;
             scratch = Scratch::least(func, target, &structure, &fed_loops, options.num_warps);
-            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some(), scratch) {
+            if fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles, scratch) {
                 return Ok(());
             }
-            too_large(
-                func,
-                target,
-                &fed_loops,
-                shared_bytes(func, &fed_loops, &outgoing, &held, tiles.is_some(), scratch),
-            )
+            too_large(func, target, &fed_loops, shared_bytes(func, &fed_loops, &outgoing, &held, tiles, scratch))
         })
         .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops, &held)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
     match needs {
         Ok((needs, prologue)) => {
-            too_many(func, target, &fed_loops, &outgoing, &held, tiles.is_some(), scratch)?;
+            too_many(func, target, &fed_loops, &outgoing, &held, tiles, scratch)?;
             let registers = match registers(target, options.num_warps) {
                 (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS, 1),
                 (consumer, _) => u32::from(consumer),
@@ -247,7 +247,7 @@ fn run_as_is(
             if tiles.is_none() {
                 fed_loops.iter_mut().try_for_each(|fed| find::wait_late(func, fed, registers))?;
             }
-            loops.extend(fed_loops.iter().map(|fed| described(func, fed, &held, tiles.is_some())));
+            loops.extend(fed_loops.iter().map(|fed| described(func, fed, &held, tiles)));
             let plan = Plan { fed_loops: &fed_loops, held: &held, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &structure, &needs, options.num_warps)?;
             Ok((true, loops))
@@ -297,13 +297,13 @@ fn shared_bytes(
     fed_loops: &[FedLoop],
     outgoing: &[Outgoing],
     held: &[Held],
-    turns: bool,
+    tiles: Option<Tiles>,
     scratch: Scratch,
 ) -> u32 {
-    let groups = if turns { ping_pong::GROUPS } else { 1 };
+    let groups = if tiles.is_some() { ping_pong::GROUPS } else { 1 };
     let barriers: u32 =
         find::rings(fed_loops).map(|fed| fed.releases.len() as u32 * (2 * fed.stages + 1) * BARRIER_BYTES).sum();
-    let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
+    let barriers = barriers + Tiles::barriers(tiles) * BARRIER_BYTES;
     let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
     let beside = scratch.beside(groups * factor_bytes(func, fed_loops, held));
     let held: u32 = held.iter().map(Held::shared_bytes).sum();
@@ -336,18 +336,18 @@ fn fit(
     fed_loops: &mut [FedLoop],
     outgoing: &mut [Outgoing],
     held: &mut [Held],
-    turns: bool,
+    tiles: Option<Tiles>,
     scratch: Scratch,
 ) -> bool {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, fed_loops, outgoing, held, turns, scratch) > limit {
+    while shared_bytes(func, fed_loops, outgoing, held, tiles, scratch) > limit {
         let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
         let Some(ring) = largest.max_by_key(|fed| fed.ring_bytes()).map(|fed| fed.ring) else { break };
         fed_loops.iter_mut().filter(|fed| fed.ring == ring).for_each(|fed| fed.stages -= 1);
     }
-    held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, turns, scratch));
-    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, turns, scratch) <= limit);
-    shared_bytes(func, fed_loops, outgoing, held, turns, scratch) <= limit
+    held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, tiles, scratch));
+    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, tiles, scratch) <= limit);
+    shared_bytes(func, fed_loops, outgoing, held, tiles, scratch) <= limit
 }
 
 /// Why a kernel that needs too much shared memory stays whole; where numbers of slots were asked for, [`too_many`] says it.
@@ -365,10 +365,10 @@ fn too_many(
     fed_loops: &[FedLoop],
     outgoing: &[Outgoing],
     held: &[Held],
-    turns: bool,
+    tiles: Option<Tiles>,
     scratch: Scratch,
 ) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, held, turns, scratch), target.max_shared_bytes());
+    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, held, tiles, scratch), target.max_shared_bytes());
     let Some(fed) = fed_loops.iter().find(|fed| fed.stages_given).filter(|_| needed > limit) else { return Ok(()) };
     let slot = fed.ring_bytes() / fed.stages;
     let fitting = fed.stages.saturating_sub((needed - limit).div_ceil(slot));
@@ -381,7 +381,7 @@ fn too_many(
 }
 
 /// What became of a loop, for a person to read.
-fn described(func: &Func, fed: &FedLoop, held: &[Held], turns: bool) -> LoopReport {
+fn described(func: &Func, fed: &FedLoop, held: &[Held], tiles: Option<Tiles>) -> LoopReport {
     let bytes: u32 = fed.blocks().map(|copy| copy.bytes).sum();
     let flight = match fed.carried_products.len() + fed.crossing.len() {
         0 => "products are waited for in each iteration".to_string(),
@@ -389,7 +389,7 @@ fn described(func: &Func, fed: &FedLoop, held: &[Held], turns: bool) -> LoopRepo
         many => format!("{many} products in flight"),
     };
     let stages = fed.stages;
-    let groups = if turns { ", two warp groups in ping-pong" } else { "" };
+    let groups = if tiles.is_some() { ", two warp groups in ping-pong" } else { "" };
     let held = held::described(held, fed);
     let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}{held}");
     LoopReport { span: func.op(fed.owner).span, what }
@@ -453,8 +453,8 @@ struct Plan<'a> {
     held: &'a [Held],
     outgoing: &'a [Outgoing],
     prologue: &'a Prologue,
-    /// The loop over tiles, if groups take them in turns.
-    tiles: Option<OpId>,
+    /// The tiles, if groups take them in turns.
+    tiles: Option<Tiles>,
 }
 
 /// Writes the divided kernel.
@@ -486,13 +486,13 @@ fn divide(
     for one in held {
         rings.push(held::ring(&mut Cursor::new(func, &mut out, PASS), one)?);
     }
-    let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
+    let turns = GpuOp::MbarrierAlloc { slots: Tiles::barriers(tiles), count: 1 };
     let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
     let mut regions = Vec::new();
     for own in 0..if tiles.is_some() { ping_pong::GROUPS } else { 1 } {
         let ways = outgoing::allocate(&mut Cursor::new(func, &mut out, PASS), outgoing)?;
         let mut split = Split::new(func, (fed_loops, held), &rings, &inside, &ways, Side::Consumer);
-        split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
+        split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32, phase: None });
         regions.push(split.region()?);
     }
     let consumers = regions.len();

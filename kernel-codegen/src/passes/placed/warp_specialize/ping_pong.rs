@@ -6,7 +6,8 @@
 //!     wait until the other has fetched its last factors
 //!     for k in ..                          multiplies every second one as a whole
 //!     tell the other
-//!     store
+//!     wait until the other has stored its last tile       where the order matters
+//!     store, and tell the other
 //!   } else { go on by as many slots as the other takes }
 //! ```
 //!
@@ -17,8 +18,9 @@
 //! from nothing older, so nobody may wait for a slot that still is a round behind. Once the other has seen all its
 //! slots full, none is.
 //!
-//! A kernel qualifies if its body is one loop over tiles, which do not depend on each other, around one loop of
-//! products with bounds that are the same for all tiles. Tiles leave through tensor copies; nothing else is written.
+//! A kernel qualifies if its body is one loop over tiles around one loop of products with bounds that are the same for all
+//! tiles. Until their products are over, tiles do not depend on each other; behind them, what is read and written through
+//! pointers is so tile by tile. Tensor copies that write have no order among tiles.
 
 use kernel_core::edit::{Result, walk_region};
 use kernel_core::ir::{
@@ -34,14 +36,30 @@ use super::split::{Position, Split, Turn, quiet};
 /// Groups that take turns.
 pub(super) const GROUPS: u32 = 2;
 
-/// The loop over tiles of a kernel whose tiles two groups may take in turns.
+/// The tiles of a kernel that two groups may take in turns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiles {
+    /// The loop over them.
+    pub(super) around: OpId,
+    /// The first operation behind the products whose order among tiles matters.
+    pub(super) in_order: Option<OpId>,
+}
+
+impl Tiles {
+    /// Barriers by which the groups tell each other.
+    pub(super) fn barriers(tiles: Option<Tiles>) -> u32 {
+        tiles.map_or(0, |tiles| if tiles.in_order.is_some() { 2 * GROUPS } else { GROUPS })
+    }
+}
+
+/// The tiles that two groups may take in turns, if this is such a kernel.
 pub(super) fn tile_loop(
     func: &Func,
     fed_loops: &[FedLoop],
     outgoing: &[Outgoing],
     scratch: Scratch,
     num_warps: u32,
-) -> Option<OpId> {
+) -> Option<Tiles> {
     let [fed] = fed_loops else { return None };
     if num_warps != GROUP_WARPS || !scratch.is_empty() {
         return None;
@@ -60,10 +78,19 @@ pub(super) fn tile_loop(
     let mut inside = body.args.clone();
     walk_region(func, operation.regions[0], &mut |id| inside.extend(&func.op(id).results));
     let is_fixed = |bound: &ValueId| !inside.contains(bound) && *func.ty(*bound) == Ty::scalar(DType::I32);
-    let apart = body.ops.iter().all(|&id| id == fed.owner || is_apart(func, id, outgoing));
+    let mut ops = body.ops.iter();
+    let mut apart = ops.by_ref().take_while(|id| **id != fed.owner).all(|&id| is_apart(func, id, outgoing));
+    let in_order = ops.find(|id| !is_apart(func, **id, outgoing)).copied();
+    apart &= in_order.is_none_or(|id| is_by_pointers(func, id));
+    apart &= ops.all(|&id| is_by_pointers(func, id) || is_apart(func, id, outgoing));
     let alone = func.region(func.body).ops.iter().all(|&id| id == around || is_apart(func, id, &[]));
     let fits = bounds.iter().all(is_fixed) && !carries && apart && alone;
-    (fits && computes_only(func, fed)).then_some(around)
+    (fits && computes_only(func, fed)).then_some(Tiles { around, in_order })
+}
+
+/// Whether an operation reads or writes memory through pointers.
+fn is_by_pointers(func: &Func, id: OpId) -> bool {
+    view::Load::of(func.op(id)).is_some() || view::Store::of(func.op(id)).is_some()
 }
 
 /// Whether an operation beside the products may happen in any order with those of other tiles, without other warps.
@@ -93,7 +120,7 @@ fn computes_only(func: &Func, fed: &FedLoop) -> bool {
 impl Split<'_> {
     /// The loop over tiles of a group that takes turns.
     pub(super) fn take_turns(&mut self, turn: Turn) -> Result<()> {
-        let operation = self.func.op(turn.tiles).clone();
+        let operation = self.func.op(turn.tiles.around).clone();
         let (Op::Control(op), body) = (&operation.op, operation.regions[0]) else { return Ok(()) };
         let ahead = self.ahead()?;
         let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&bound| self.mapped(bound)).collect();
@@ -117,7 +144,9 @@ impl Split<'_> {
         // One thread tells the other group for all four warps, so they have to be here together: one that still waits
         // for this phase when the next one is complete would wait for ever.
         self.cursor(operation.span).effect(GpuOp::WarpgroupBarrier, &[])?;
+        self.turn = Some(Turn { phase: Some(phase), ..turn });
         self.block(body)?;
+        self.end_in_order(turn)?;
         let turned = self.cursor(operation.span).value(Op::binary(BinaryOp::Xor), &[phase, one])?;
         let values: Vec<ValueId> = self.state(&[0]).into_iter().chain([turned]).collect();
         let mine = self.yielding(&values)?;
@@ -140,6 +169,26 @@ impl Split<'_> {
     pub(super) fn pass_turn(&mut self) -> Result<()> {
         let Some(turn) = self.turn else { return Ok(()) };
         let other = self.number(1 - turn.own)?;
+        self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierArrive, &[turn.barriers, other]).map(|_| ())
+    }
+
+    /// Before an operation whose order among tiles matters: all of the other group's last tile has happened.
+    pub(super) fn begin_in_order(&mut self, id: OpId) -> Result<()> {
+        let Some(Turn { tiles, barriers, own, phase: Some(phase) }) = self.turn else { return Ok(()) };
+        if tiles.in_order != Some(id) {
+            return Ok(());
+        }
+        let own = self.number(GROUPS as i32 + own)?;
+        self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierWait, &[barriers, own, phase]).map(|_| ())
+    }
+
+    /// Tells the other group that all four warps have written.
+    fn end_in_order(&mut self, turn: Turn) -> Result<()> {
+        if turn.tiles.in_order.is_none() {
+            return Ok(());
+        }
+        self.cursor(Span::UNKNOWN).effect(GpuOp::WarpgroupBarrier, &[])?;
+        let other = self.number(GROUPS as i32 + 1 - turn.own)?;
         self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierArrive, &[turn.barriers, other]).map(|_| ())
     }
 

@@ -16,6 +16,7 @@ use super::find::{Copy, FedLoop};
 use super::held::Held;
 use super::needs::Needs;
 use super::outgoing::Way;
+use super::ping_pong::Tiles;
 use super::prologue::is_assert;
 use crate::analysis::control::operands_before_carried;
 
@@ -42,12 +43,14 @@ pub(super) enum Side<'n> {
 /// What a group that takes turns knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
-    /// The loop over tiles.
-    pub(super) tiles: OpId,
-    /// A barrier per group, which the other arrives at when it has fetched its last factors.
+    pub(super) tiles: Tiles,
+    /// A barrier per group, which the other arrives at when it has fetched its last factors, and where the order of what
+    /// follows matters one more, for when that is over.
     pub(super) barriers: ValueId,
     /// The number of the group.
     pub(super) own: i32,
+    /// The phase of both that it waits for, in a tile.
+    pub(super) phase: Option<ValueId>,
 }
 
 /// Where a side is in a ring.
@@ -149,6 +152,7 @@ impl<'f> Split<'f> {
             if written || self.func.op(id).op.is_terminator() || !self.is_needed(id) || is_late {
                 continue;
             }
+            self.begin_in_order(id)?;
             self.operation(id)?;
             if matches!(self.side, Side::Consumer) {
                 self.release_held(id)?;
@@ -183,7 +187,7 @@ impl<'f> Split<'f> {
                 Side::Producer(_) => self.produce(number),
             };
         }
-        if let Some(turn) = self.turn.filter(|turn| turn.tiles == id) {
+        if let Some(turn) = self.turn.filter(|turn| turn.tiles.around == id) {
             return self.take_turns(turn);
         }
         let inside = self.inside.get(&id).cloned().unwrap_or_default();

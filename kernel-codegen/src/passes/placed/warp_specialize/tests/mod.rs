@@ -214,10 +214,15 @@ fn launch(func: &Func, sizes: Sizes) -> (Vec<f32>, Result<(), kernel_core::inter
     let tensors = [[m, k], [n, k], [m, n]].map(|shape| HostTensor::contiguous(&shape));
     let poison = vec![-7.0f32; (m * n) as usize];
     let mut buffers = vec![factor((m * k) as usize, 1), factor((n * k) as usize, 2), poison.into()];
+    // Memory of a kernel that has a pointer, too.
+    let has_pointer = matches!(func.params[3].kind, ParamKind::Ptr { .. });
+    buffers.extend(has_pointer.then(|| vec![1i32, 0, 0, 0].into()));
     let scalars = [rows * columns, columns.max(1), iterations].map(|number| (number as i32).into());
     let placed = Placed::new(func.clone()).unwrap_or_else(|_| panic!("a placed kernel"));
     let result = run_ordered(&placed, &mut buffers, &tensors, &scalars, [programs, 1, 1]);
-    (buffers[2].as_slice::<f32>().expect("f32").to_vec(), result)
+    let mut left = buffers[2].as_slice::<f32>().expect("f32").to_vec();
+    left.extend(buffers[3..].iter().flat_map(|one| one.as_slice::<i32>().expect("i32")).map(|number| *number as f32));
+    (left, result)
 }
 
 #[test]

@@ -97,9 +97,10 @@ fn groups_count_iterations_that_are_not_whole() {
     }
 }
 
-/// Tiles that depend on each other, on memory that others may write, or that do more than multiply have one order.
+/// What is read and written through pointers behind the products of a tile is so tile by tile; what other tiles need before their
+/// products, or are carried, keeps groups from turns.
 #[test]
-fn groups_take_turns_only_where_tiles_may_be_in_any_order() {
+fn groups_that_take_turns_keep_the_order_of_what_tiles_write() {
     let kernel = Kernel { mark: Mark::Outer, ..PLAIN };
     let shifted = |kind: &str| {
         let param = format!("param %p p: {kind} i32\nparam %tiles");
@@ -122,8 +123,30 @@ fn groups_take_turns_only_where_tiles_may_be_in_any_order() {
     };
     let in_turns = |loops: &[LoopReport]| loops[0].what.contains("in ping-pong");
     assert!(in_turns(&divided(kernel, shifted("ptr")).2));
-    assert!(!in_turns(&divided(kernel, shifted("ptr_mut")).2));
-    assert!(!in_turns(&divided(kernel, stores).2));
+    let waits = |func: &Func| sites(func, 0, &gpu(|op| *op == GpuOp::MbarrierWait)).len();
+    let unordered = waits(&kernel.divided().0);
+    for (kernel, change) in [(kernel, &shifted("ptr_mut") as &dyn Fn(String) -> String), (kernel, &stores)] {
+        for stages in 1..4 {
+            let (whole, func, loops) = divided(Kernel { stages, ..kernel }, change);
+            assert!(in_turns(&loops), "{loops:?}");
+            assert_eq!(waits(&func), unordered + 1, "a group waits for what the other writes");
+            for iterations in [0, 1, 2, 3, 7] {
+                // Several programs would write to one place.
+                let sizes = Sizes { rows: 3, columns: 3, iterations, programs: 1 };
+                assert_eq!(launch(&whole, sizes), launch(&func, sizes), "{stages} {sizes:?}");
+            }
+        }
+    }
+    let early = |text: String| {
+        let param = "param %p p: ptr_mut i32\nparam %tiles";
+        let text = text
+            .replace("param %tiles", param)
+            .replace("desc_store %c, %sum, %i, %j", "store %p, %tile\ndesc_store %c, %sum, %i, %j");
+        let (before, behind) = text.split_once("%sum: f32").expect("the loop of products");
+        format!("{before}%last: i32 = load %p\n%sum: f32{behind}")
+            .replace("desc_store %c, %sum, %i, %j", "%far: i32 = add %j, %last\ndesc_store %c, %sum, %i, %far")
+    };
+    assert!(!in_turns(&divided(kernel, early).2));
     let (whole, func, loops) = divided(kernel, carries);
     assert!(!in_turns(&loops));
     same(&whole, &func, [0, 1, 4]);
