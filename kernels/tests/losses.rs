@@ -395,6 +395,102 @@ fn linear_cross_entropy_in_chunks() {
     });
 }
 
+/// In bf16, exponentials are written in place of logits, which are not rounded then. `times` makes logits so large that they are
+/// too far from zero for that, and all is done again.
+fn check_exponentials(
+    cx: &Context,
+    [rows, hidden, classes]: [usize; 3],
+    chunk: usize,
+    times: f64,
+    shift: f64,
+) -> Result<(), Error> {
+    let mut random = Random::new((rows + classes) as u64);
+    let x_reals: Vec<f64> = random
+        .normals::<bf16>(rows * hidden)
+        .iter()
+        .enumerate()
+        .map(|(at, x)| if at % hidden == 0 { 1.0 } else { x.real() })
+        .collect();
+    let weights: Vec<f64> = random
+        .normals::<bf16>(classes * hidden)
+        .iter()
+        .enumerate()
+        .map(|(at, w)| if at % hidden == 0 { shift } else { bf16::of(w.real() * times).real() })
+        .collect();
+    let upload = |reals: &[f64], shape| {
+        let elements: Vec<bf16> = reals.iter().map(|x| bf16::of(*x)).collect();
+        Tensor::upload(cx.device(), &elements, shape)
+    };
+    let (x, weight) = (&upload(&x_reals, [rows, hidden])?, &upload(&weights, [classes, hidden])?);
+    let targets = targets(&mut random, rows, classes);
+    let given = &Tensor::upload(cx.device(), &targets, [rows])?;
+    let options = Options { reduction: Reduction::Mean, smoothing: 0.0, z: 0.0 };
+    let logits = product(&x_reals, &weights, [rows, classes, hidden], |i, j, l| (i * hidden + l, j * hidden + l));
+    let (losses, mut gradients) = options.rows(&logits, classes, &targets);
+    let scale = 1.0 / targets.iter().filter(|target| **target != IGNORED).count() as f64;
+    gradients.iter_mut().for_each(|gradient| *gradient *= scale);
+    let want = [losses.iter().sum::<f64>() * scale];
+    let of_x = |i: usize, j: usize, l: usize| (i * classes + l, l * hidden + j);
+    let of_weight = |i: usize, j: usize, l: usize| (l * classes + i, l * hidden + j);
+    let dx_want = product(&gradients, &weights, [rows, hidden, classes], of_x);
+    let dw_want = product(&gradients, &x_reals, [classes, hidden, rows], of_weight);
+
+    // Logits are sums in f32 of exact products, and exponentials err by as much as they do, and by 4 roundings of f32.
+    let sizes = |values: &[f64]| values.iter().map(|x| x.abs()).collect::<Vec<_>>();
+    let (x_sizes, w_sizes) = (sizes(&x_reals), sizes(&weights));
+    let all = product(&x_sizes, &w_sizes, [rows, classes, hidden], |i, j, l| (i * hidden + l, j * hidden + l));
+    let most = all.iter().fold(0.0f64, |most, x| most.max(*x));
+    let logit = f32::STEP * (most * (hidden as f64 + 4.0) + 8.0);
+    // Of a share: those of its exponential, of the sum, and one rounding of bf16; of factors of `x` another one.
+    let share = bf16::ROUNDING + 2.0 * logit + f32::STEP * (additions(classes) + 8.0);
+    // Shares that are smaller than f32 may be beside the sum's reference. And one more for what is nearly one at the target: the
+    // error of its share, not of what is left.
+    let mut of_target = vec![scale * 1e-16; gradients.len()];
+    for (row, target) in targets.iter().enumerate().filter(|(_, target)| **target != IGNORED) {
+        of_target[row * classes + *target as usize] = scale * (2.0 * logit + f32::STEP * (additions(classes) + 8.0));
+    }
+    let errors = |share: f64| -> Vec<f64> {
+        gradients.iter().zip(&of_target).map(|(gradient, more)| gradient.abs() * share + more).collect()
+    };
+    let dx_bound = product(&errors(share + f32::STEP * classes as f64), &w_sizes, [rows, hidden, classes], of_x);
+    let dw_errors = errors(share + bf16::ROUNDING + f32::STEP * rows as f64);
+    let dw_bound = product(&dw_errors, &x_sizes, [classes, hidden, rows], of_weight);
+    let loss_bound = 2.0 * logit + f32::STEP * (additions(classes) + 8.0) * (1.0 + want[0]);
+
+    let mut loss = Tensor::zeros(cx.device(), [1])?;
+    let mut dx = Tensor::zeros(cx.device(), [rows, hidden])?;
+    let mut dweight = Tensor::<f32, 2>::zeros(cx.device(), [classes, hidden])?;
+    let mut logits = Tensor::zeros(cx.device(), [chunk, classes])?;
+    let out = LinearCrossEntropyMut {
+        loss: loss.view_mut(),
+        gradients: Some((dx.view_mut(), dweight.view_mut())),
+        logits: logits.view_mut(),
+    };
+    let options = options.options();
+    let (done, asked) = cx.asked(|cx| rows::linear_cross_entropy_into(cx, x, weight, given, options, out));
+    done?;
+    assert!(asked.iter().all(|asked| asked.kernel != "cross_entropy"), "logits were written: {asked:?}");
+    assert_close("loss", &loss.to_vec()?, &want, |_, _| loss_bound);
+    assert_close("dx", &dx.to_vec()?, &dx_want, |at, _| dx_bound[at]);
+    assert_close("dweight", &dweight.to_vec()?, &dw_want, |at, _| dw_bound[at]);
+    Ok(())
+}
+
+#[test]
+fn linear_cross_entropy_without_logits() {
+    on_every_device(|cx| {
+        // One tile and less, whole tiles and parts of them on each device, chunks that are whole and not.
+        check_exponentials(cx, [11, 24, 40], 11, 1.0, 0.0)?;
+        check_exponentials(cx, [130, 72, 264], 64, 0.5, 0.0)?;
+        check_exponentials(cx, [9, 32, 256], 4, 0.5, 0.0)?;
+        // Sums that are too large for f32, and too small: of all rows, and of some.
+        check_exponentials(cx, [11, 24, 40], 11, 30.0, 0.0)?;
+        check_exponentials(cx, [130, 72, 264], 64, 4.0, 0.0)?;
+        check_exponentials(cx, [11, 24, 40], 4, 1.0, -120.0)?;
+        check_exponentials(cx, [11, 24, 40], 4, 1.0, 300.0)
+    });
+}
+
 /// What is too unlikely to be a number in f32 has no share in a divergence, and does not make it infinite.
 #[test]
 fn jsd_of_what_is_hardly_likely() {

@@ -9,8 +9,8 @@ use tilewright::prelude::*;
 use tilewright_kernels::attention::{self, Attention, Fp8Scales};
 use tilewright_kernels::products::fp8;
 use tilewright_kernels::rows::{
-    self, CrossEntropy, CrossEntropyWorkspace, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, Norm,
-    NormGradients, NormGradientsMut, Reduction,
+    self, CrossEntropy, GroupNormConfig, GroupNormGradientsMut, LinearCrossEntropyMut, LinearCrossEntropyWorkspace,
+    Norm, NormGradients, NormGradientsMut, Reduction,
 };
 use tilewright_kernels::{Context, Tensor, TensorView};
 
@@ -107,15 +107,15 @@ fn norms_refuse_workspaces_of_another_dtype() {
 }
 
 /// The loss, the gradients of `x` and of the weight, and the room for logits.
-struct Linear {
+struct Linear<T: Real> {
     loss: Tensor<f32, 1>,
-    dx: Tensor<f16, 2>,
+    dx: Tensor<T, 2>,
     dweight: Tensor<f32, 2>,
-    logits: Tensor<f16, 2>,
+    logits: Tensor<T, 2>,
 }
 
-impl Linear {
-    fn new(cx: &Context, [count, hidden, classes]: [usize; 3], losses: usize) -> Result<Linear, Error> {
+impl<T: Real> Linear<T> {
+    fn new(cx: &Context, [count, hidden, classes]: [usize; 3], losses: usize) -> Result<Self, Error> {
         Ok(Linear {
             loss: Tensor::zeros(cx.device(), [losses])?,
             dx: Tensor::zeros(cx.device(), [count, hidden])?,
@@ -124,7 +124,7 @@ impl Linear {
         })
     }
 
-    fn views(&mut self) -> LinearCrossEntropyMut<'_, f16, f32> {
+    fn views(&mut self) -> LinearCrossEntropyMut<'_, T, f32> {
         LinearCrossEntropyMut {
             loss: self.loss.view_mut(),
             gradients: Some((self.dx.view_mut(), self.dweight.view_mut())),
@@ -137,30 +137,35 @@ impl Linear {
     }
 }
 
-#[test]
-fn linear_cross_entropy_within_a_workspace() {
+fn check_linear_workspace<T: Real>(sizes @ [count, hidden, classes]: [usize; 3]) {
     on_every_device(|cx| {
-        let (sizes @ [count, hidden, classes], mut random) = ([11, 20, 37], Random::new(71));
-        let (x, _) = &random.tensor::<f16, 2>(cx, [count, hidden]);
-        let (weight, _) = &random.tensor::<f16, 2>(cx, [classes, hidden]);
+        let mut random = Random::new(71);
+        let (x, _) = &random.tensor::<T, 2>(cx, [count, hidden]);
+        let (weight, _) = &random.tensor::<T, 2>(cx, [classes, hidden]);
         let targets = &Tensor::upload(cx.device(), &[3, 1, -100, 36, 0, 9, -100, 2, 2, 8, 7], [count])?;
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let options = CrossEntropy::default().reduction(reduction);
-            let mut want = Linear::new(cx, sizes, reduction.len(count))?;
+            let mut want = Linear::<T>::new(cx, sizes, reduction.len(count))?;
             rows::linear_cross_entropy_into(cx, x, weight, targets, options, want.views())?;
             let mut losses = Tensor::upload(cx.device(), &[f32::NAN; 11], [count])?;
             let mut scale = Tensor::upload(cx.device(), &[f32::NAN], [1])?;
-            let mut out = Linear::new(cx, sizes, reduction.len(count))?;
+            let mut sums = Tensor::empty(cx.device(), [rows::linear_cross_entropy_sums(cx, 4, classes)])?;
+            let mut out = Linear::<T>::new(cx, sizes, reduction.len(count))?;
 
             let short = losses.view_mut().narrow(0, 0..10)?;
-            let workspace = CrossEntropyWorkspace { losses: short, scale: scale.view_mut() };
+            let workspace =
+                LinearCrossEntropyWorkspace { losses: short, scale: scale.view_mut(), sums: sums.view_mut() };
             let refused = rows::linear_cross_entropy_into_with(cx, x, weight, targets, options, out.views(), workspace);
             assert_eq!(message(refused), "`losses` has the shape [10]; the other arguments ask for [11]");
 
             let stream = cx.device().new_stream()?;
             let graph = stream.capture(|stream| {
                 let cx = cx.clone().with_stream(stream);
-                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                let workspace = LinearCrossEntropyWorkspace {
+                    losses: losses.view_mut(),
+                    scale: scale.view_mut(),
+                    sums: sums.view_mut(),
+                };
                 rows::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out.views(), workspace)
             })?;
             graph.replay()?;
@@ -169,6 +174,13 @@ fn linear_cross_entropy_within_a_workspace() {
         }
         Ok(())
     });
+}
+
+/// Those of logits, and in bf16 of exponentials.
+#[test]
+fn linear_cross_entropy_within_a_workspace() {
+    check_linear_workspace::<f16>([11, 20, 37]);
+    check_linear_workspace::<bf16>([11, 24, 40]);
 }
 
 /// Losses are written where there are no classes, too: all are of rows that do not count.
@@ -198,12 +210,12 @@ fn linear_cross_entropy_without_rows() {
             let want = rows::linear_cross_entropy(cx, x, weight, targets, options)?;
             assert_eq!(want.dweight.to_vec()?, [0.0; 35]);
             let new = || {
-                let mut out = Linear::new(cx, [0, hidden, classes], reduction.len(0))?;
+                let mut out = Linear::<f16>::new(cx, [0, hidden, classes], reduction.len(0))?;
                 out.dweight = Tensor::upload(device, &[f32::NAN; 35], [classes, hidden])?;
                 out.loss = Tensor::upload(device, &vec![7.0; out.loss.len()], [out.loss.len()])?;
                 Ok::<_, Error>(out)
             };
-            let check = |out: Linear| {
+            let check = |out: Linear<f16>| {
                 assert_eq!(out.read()?, [read(&want.loss)?, read(&want.dx)?, read(&want.dweight)?], "{reduction:?}");
                 Ok::<_, Error>(())
             };
@@ -211,10 +223,15 @@ fn linear_cross_entropy_without_rows() {
             rows::linear_cross_entropy_into(cx, x, weight, targets, options, out.views())?;
             check(out)?;
             let (mut losses, mut scale) = (Tensor::zeros(device, [0])?, Tensor::zeros(device, [1])?);
+            let mut sums = Tensor::zeros(device, [0])?;
             let (mut out, stream) = (new()?, device.new_stream()?);
             let graph = stream.capture(|stream| {
                 let cx = cx.clone().with_stream(stream);
-                let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+                let workspace = LinearCrossEntropyWorkspace {
+                    losses: losses.view_mut(),
+                    scale: scale.view_mut(),
+                    sums: sums.view_mut(),
+                };
                 rows::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out.views(), workspace)
             })?;
             graph.replay()?;

@@ -121,16 +121,15 @@ class OursWithProducts(Ours):
 
 
 class LinearCrossEntropy(torch.autograd.Function):
-    """The loss of `x @ weight^T`, with its gradients at once: logits become their gradient in place (Hsu et al., "Liger Kernel",
-    2024). There they take chunks of the rows, for less memory at more time; here the backward pass takes as much anyway."""
+    """The loss of `x @ weight^T`, with its gradients at once: what would be logits are their exponentials, of which gradients are
+    products. Others take chunks of the rows, for less memory at more time (Hsu et al., "Liger Kernel", 2024); here the backward
+    pass takes as much anyway."""
 
     @staticmethod
     def forward(context, x, weight, targets):
-        scale = ops.cross_entropy_scale(targets)
-        logits = x @ weight.t()
-        losses = ops.cross_entropy_in_place(logits, targets, scale)
-        context.save_for_backward(logits @ weight, logits.t() @ x)
-        return losses.sum() * scale[0]
+        loss, d_x, d_weight = ops.linear_cross_entropy_with_gradients(x, weight, targets)
+        context.save_for_backward(d_x, d_weight)
+        return loss
 
     @staticmethod
     def backward(context, d_loss):

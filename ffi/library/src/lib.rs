@@ -7,6 +7,7 @@
 //! | [`rotary`], [`rotary_in_place`] | rotary position embedding |
 //! | [`swiglu`], [`swiglu_halves`], [`geglu`] | gated activations |
 //! | [`cross_entropy`], [`cross_entropy_rows`], [`cross_entropy_in_place`] | losses of rows of logits |
+//! | [`linear_cross_entropy_with_gradients`] | the loss of a linear layer's logits, with gradients |
 //! | [`flash_attention`] | softmax attention |
 //! | [`rotary_attention_backward`] | gradients of attention and rotary embedding at once |
 //! | [`linear`], [`linear_activation`] | products with bias and activation |
@@ -35,7 +36,7 @@ pub use elementwise::{add, add_backward, nothing, scale_in_place, scaled_silu, s
 pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward, swiglu_halves, swiglu_halves_backward};
 pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
-    cross_entropy_scale,
+    cross_entropy_scale, linear_cross_entropy_with_gradients,
 };
 pub use norms::{add_rms_norm, add_rms_norm_backward, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use optimizers::adamw_step;
@@ -70,6 +71,7 @@ tilewright_ffi::export!(
     cross_entropy_rows_backward,
     cross_entropy_scale,
     cross_entropy_in_place,
+    linear_cross_entropy_with_gradients,
     flash_attention,
     flash_attention_backward,
     rotary_attention_backward,

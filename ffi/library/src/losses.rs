@@ -3,7 +3,10 @@
 use crate::views::context;
 use tilewright::prelude::*;
 use tilewright_ffi::prelude::*;
-use tilewright_kernels::rows::{self as library, CrossEntropy, CrossEntropyFactors, CrossEntropyWorkspace};
+use tilewright_kernels::rows::{
+    self as library, CrossEntropy, CrossEntropyFactors, CrossEntropyWorkspace, LinearCrossEntropyMut,
+    LinearCrossEntropyWorkspace,
+};
 use tilewright_kernels::{TensorView, TensorViewMut};
 
 fn options(ignore_index: i64, label_smoothing: f64, z_loss: f64) -> CrossEntropy {
@@ -153,6 +156,46 @@ pub fn cross_entropy_in_place(
         dispatch!(logits.dtype() => T in [f32, f16, bf16, f64] {
             let logits = logits.view_mut::<T, 2>()?;
             Ok(library::cross_entropy_in_place_into(&cx, logits, targets, options, factors, losses)?)
+        })
+    })
+}
+
+/// [`cross_entropy`] of the logits `x @ weight^T` of `x`, `[rows, inputs]`, and `weight`, `[classes, inputs]`, and the gradients of
+/// `x` and `weight` for a gradient of the loss of one. In bf16 without `label_smoothing` and `z_loss`, what is written is no logits
+/// but exponentials of them, which are not rounded before.
+#[op(out(loss: f32[], d_x: like(x), d_weight: like(weight)))]
+#[allow(clippy::too_many_arguments)]
+pub fn linear_cross_entropy_with_gradients(
+    x: TensorRef<'_>,
+    weight: TensorRef<'_>,
+    targets: TensorRef<'_>,
+    loss: TensorMut<'_>,
+    d_x: TensorMut<'_>,
+    d_weight: TensorMut<'_>,
+    #[default(-100)] ignore_index: i64,
+    #[default(0.0)] label_smoothing: f64,
+    #[default(0.0)] z_loss: f64,
+    scratch: &Scratch<'_>,
+) -> Result<()> {
+    let options = options(ignore_index, label_smoothing, z_loss);
+    let (cx, rows, [classes, _]) = (context(&x), targets.len(), weight.dims()?);
+    let sums = library::linear_cross_entropy_sums(&cx, rows, classes);
+    let workspace = LinearCrossEntropyWorkspace {
+        losses: TensorViewMut::new(scratch.take::<f32>(rows)?, [rows])?,
+        scale: TensorViewMut::new(scratch.take::<f32>(1)?, [1])?,
+        sums: TensorViewMut::new(scratch.take::<f32>(sums)?, [sums])?,
+    };
+    let loss = number_mut(loss)?;
+    dispatch!(targets.dtype() => I in [i64, i32] {
+        let targets = targets.view::<I, 1>()?;
+        dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+            let out = LinearCrossEntropyMut {
+                loss,
+                gradients: Some((d_x.view_mut::<T, 2>()?, d_weight.view_mut::<T, 2>()?)),
+                logits: TensorViewMut::new(scratch.take::<T>(rows * classes)?, [rows, classes])?,
+            };
+            let (x, weight) = (x.view::<T, 2>()?, weight.view::<T, 2>()?);
+            Ok(library::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out, workspace)?)
         })
     })
 }

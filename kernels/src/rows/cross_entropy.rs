@@ -89,6 +89,11 @@ impl CrossEntropy {
         self.z_loss = weight;
         self
     }
+
+    /// Whether the gradient of logits is what their shares of the sum of exponentials are, less one at the target.
+    pub(super) fn has_plain_gradient(&self) -> bool {
+        self.label_smoothing == 0.0 && self.z_loss == 0.0
+    }
 }
 
 /// `scale[0] = 1 / (the number of targets that are not ignored)`, by one program.

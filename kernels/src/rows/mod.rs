@@ -56,8 +56,8 @@ pub use layer_norm::{
     rms_norm_backward_into, rms_norm_into, rms_norm_of_sum_into,
 };
 pub use linear_cross_entropy::{
-    LinearCrossEntropy, LinearCrossEntropyMut, linear_cross_entropy, linear_cross_entropy_into,
-    linear_cross_entropy_into_with,
+    LinearCrossEntropy, LinearCrossEntropyMut, LinearCrossEntropyWorkspace, linear_cross_entropy,
+    linear_cross_entropy_into, linear_cross_entropy_into_with, linear_cross_entropy_sums,
 };
 pub use log_softmax::{
     LogSoftmaxConfig, log_softmax, log_softmax_backward, log_softmax_backward_into, log_softmax_into,

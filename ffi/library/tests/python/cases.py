@@ -70,6 +70,13 @@ def in_place_reference(logits, targets):
     return cross_entropy(logits, targets, reduction="none"), gradient
 
 
+def linear_loss(x, weight, targets):
+    x, weight = (tensor.detach().requires_grad_() for tensor in (x, weight))
+    with torch.enable_grad():
+        loss = cross_entropy(x @ weight.t(), targets)
+        return loss.detach(), *torch.autograd.grad(loss, (x, weight))
+
+
 def linear_swiglu(x, weight):
     gate, up = F.linear(x, weight).chunk(2, -1)
     return F.silu(gate) * up
@@ -105,6 +112,12 @@ pairs = lambda randn, size: (randn(*size), randn(*size))
 halves = lambda randn, size: randn(*size[:-1], 2 * size[-1]).chunk(2, -1)
 flat = lambda size: (math.prod(size[:-1]), size[-1])
 logits = lambda randn, size: (3 * randn(*flat(size)), targets(randn, *flat(size)))
+# Logits of about 3, of classes that tensor copies take in whole units.
+linear_losses = lambda randn, size: (
+    randn(*flat(size)),
+    3 * size[-1] ** -0.5 * randn(48, size[-1]),
+    targets(randn, flat(size)[0], 48),
+)
 
 
 def heads(tokens_of_keys=0, group=1):
@@ -192,6 +205,14 @@ CASES = [
         ulps=16,
     ),
     Case("cross_entropy_in_place", in_place, in_place_reference, logits, ulps=16),
+    Case(
+        "linear_cross_entropy_with_gradients",
+        ops.linear_cross_entropy_with_gradients,
+        linear_loss,
+        linear_losses,
+        # Products of f32 by three of tf32 are within 2^-20.
+        ulps=32,
+    ),
     Case("flash_attention", ops.flash_attention, attention, heads(), raw.flash_attention, ulps=16),
     Case(
         "flash_attention, causal, grouped",
@@ -247,7 +268,7 @@ TAKE_STRINGS = {"geglu", "geglu by tanh", "linear_activation"}
 HAS_STRINGS = hasattr(raw, "geglu")
 if not HAS_STRINGS:
     CASES = [case for case in CASES if case.name not in TAKE_STRINGS]
-NO_GRADIENT = {"take", "linear_activation", "linear_swiglu", "linear_swiglu_keeping", "cross_entropy_in_place"} | {case.name for case in CASES if "rotary_in_place" in case.name}
+NO_GRADIENT = {"take", "linear_activation", "linear_swiglu", "linear_swiglu_keeping", "cross_entropy_in_place", "linear_cross_entropy_with_gradients"} | {case.name for case in CASES if "rotary_in_place" in case.name}
 
 
 def tuple_of(results):

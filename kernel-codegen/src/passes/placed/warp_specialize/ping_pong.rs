@@ -24,7 +24,8 @@
 
 use kernel_core::edit::{Result, walk_region};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Literal, Op, OpId, ParamKind, Span, Ty, ValueId, view,
+    BinaryOp, CmpOp, ControlOp, Cost, DType, Func, GpuOp, Literal, Op, OpId, ParamKind, RegionId, Span, Ty, ValueId,
+    view,
 };
 use kernel_core::target::GROUP_WARPS;
 
@@ -100,7 +101,12 @@ fn is_apart(func: &Func, id: OpId, outgoing: &[Outgoing]) -> bool {
         let buffer = func.ty(load.pointer).pointee().map(|param| &func.param(param).kind);
         return matches!(buffer, Some(ParamKind::Ptr { mutable: false, .. }));
     }
-    operation.op.is_arithmetic() || operation.op.is_terminator() || outgoing.iter().any(|one| one.store == id)
+    // What goes from thread to thread does so within a warp, as there is no shared memory for it.
+    let is_within = operation.op.cost() == Cost::Exchange
+        && (operation.op.is_function() || matches!(operation.op, Op::Control(ControlOp::Reduce { .. })));
+    let all = |&region: &RegionId| func.region(region).ops.iter().all(|&id| is_apart(func, id, &[]));
+    let is_function = operation.op.is_arithmetic() || (is_within && operation.regions.iter().all(all));
+    is_function || operation.op.is_terminator() || outgoing.iter().any(|one| one.store == id)
 }
 
 /// Whether a loop does nothing but load, compute and multiply.

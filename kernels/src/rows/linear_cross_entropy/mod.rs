@@ -1,19 +1,23 @@
 //! Cross entropy fused with the linear layer before it: the logits of all rows never exist at once.
 
+pub(super) mod exponentials;
+
 use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses};
-use super::cross_entropy_into::{CrossEntropyWorkspace, cross_entropy_scale_into};
+use super::cross_entropy_into::cross_entropy_scale_into;
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{packed, vector};
 use crate::products::matmul::problem::{Order, order};
 use crate::products::tiles::{balanced, corner};
 use crate::products::{Matmul, Precision};
+use crate::workspace::contiguous;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use exponentials::Work;
 use tilewright::Result;
 use tilewright::prelude::*;
 
-/// `c = a * b`, or `c += a * b`, where each factor has any strides.
+/// `c += a * b`, where each factor has any strides.
 #[kernel(num_warps = 8, num_stages = 3)]
-pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
+pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize>(
     a: Ptr<T>,
     b: Ptr<T>,
     c: PtrMut<C>,
@@ -37,15 +41,12 @@ pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const 
         acc = dot(x, y, acc = acc, precision = tf32x3);
     }
     let (place, mask) = (c + (row * c_m + column), (rows < m)[(.., None)] & (columns < n)[(None, ..)]);
-    if ADD {
-        acc += load(place, mask = mask) as T::Acc;
-    }
-    store(place, acc as C, mask = mask);
+    store(place, (acc + load(place, mask = mask) as T::Acc) as C, mask = mask);
 }
 
-/// `c = a^T * b`, or `c += a^T * b`, by blocks that the hardware copies. Sums are added to memory as they are.
+/// `c += a^T * b`, by blocks that the hardware copies. Sums are added to memory as they are.
 #[kernel]
-pub(super) fn product_blocks<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
+pub(super) fn product_blocks<T: Float, C: Float, const M: usize, const N: usize, const K: usize>(
     a: TensorDesc<T, { [K, M] }>,
     b: TensorDesc<T, { [K, N] }>,
     c: TensorDescMut<C, { [M, N] }>,
@@ -61,16 +62,12 @@ pub(super) fn product_blocks<T: Float, C: Float, const M: usize, const N: usize,
         for first in (0..k).step_by(K) {
             acc = dot(a.load([first, row]).trans(), b.load([first, column]), acc = acc);
         }
-        if ADD {
-            c.atomic_add([row, column], acc as C);
-        } else {
-            c.store([row, column], acc as C);
-        }
+        c.atomic_add([row, column], acc as C);
     }
 }
 
 /// The product of the family, with factors of f32 as here.
-fn matmul<T: Float>() -> Matmul<'static, T> {
+fn matmul<'a, R: Float>() -> Matmul<'a, R> {
     Matmul::default().precision(Precision::Tf32x3)
 }
 
@@ -85,7 +82,6 @@ fn add_blocks<T: Float, C: Float>(
     a: &TensorView<'_, T, 2>,
     b: &TensorView<'_, T, 2>,
     c: &mut TensorViewMut<'_, C, 2>,
-    add: bool,
 ) -> Result<bool> {
     let capability = cx.device().compute_capability();
     let across =
@@ -102,7 +98,7 @@ fn add_blocks<T: Float, C: Float>(
     let b = TensorDesc::with_strides(b.elements(), b.shape(), b.strides())?;
     let (shape, strides) = (c.shape(), c.strides());
     let mut c = TensorDescMut::with_strides(c.elements_mut(), shape, strides)?;
-    ProductBlocksConsts { M: bm, N: bn, K: bk, ADD: add }
+    ProductBlocksConsts { M: bm, N: bn, K: bk }
         .call(&a, &b, &mut c, m_size, n_size, k_size)
         .grid(balanced(m.div_ceil(bm) * n.div_ceil(bn), cx.device().multiprocessor_count()))
         .num_warps(warps)
@@ -112,7 +108,8 @@ fn add_blocks<T: Float, C: Float>(
     Ok(true)
 }
 
-/// `c (+)= a^T * b`, of `[k, m]` and `[k, n]`. Products of the family add to tensors other than the one that they write.
+/// `c = a^T * b`, or `c += a^T * b`, of `[k, m]` and `[k, n]`. Products of the family add to tensors other than the one that they
+/// write.
 fn add_product<T: Float, C: Float>(
     cx: &Context,
     a: TensorView<'_, T, 2>,
@@ -120,17 +117,20 @@ fn add_product<T: Float, C: Float>(
     mut c: TensorViewMut<'_, C, 2>,
     add: bool,
 ) -> Result<()> {
-    let ([k, m], [_, n]) = (a.shape(), b.shape());
-    if k > 0 && add_blocks(cx, &a, &b, &mut c, add)? {
+    if !add {
+        return matmul().run_into(cx, a.transpose(0, 1)?, b, c);
+    }
+    if add_blocks(cx, &a, &b, &mut c)? {
         return Ok(());
     }
+    let ([k, m], [_, n]) = (a.shape(), b.shape());
     // Half as many numbers along the inner dimension where each has twice the size, or three products.
     let (block, inner) = if size_of::<T>() <= 2 { (128, 64) } else { (64, 32) };
     let [a_k, a_m] = a.strides().map(|stride| stride as i64);
     let [b_k, b_n] = b.strides().map(|stride| stride as i64);
     let c_m = c.strides()[0] as i64;
     let [m_size, n_size, k_size] = [check::size("weight", m)?, check::size("x", n)?, check::size("x", k)?];
-    ProductConsts { M: block, N: block, K: inner, ADD: add }
+    ProductConsts { M: block, N: block, K: inner }
         .call(a.elements(), b.elements(), c.elements_mut(), m_size, n_size, k_size, a_m, a_k, b_k, b_n, c_m)
         .grid((m.div_ceil(block), n.div_ceil(block)))
         .stream(cx.stream())
@@ -176,6 +176,11 @@ pub struct LinearCrossEntropyMut<'a, T: DType, W: DType> {
 ///
 /// Products are summed in f32 (f64 for f64); logits and their gradient are rounded to the dtype of `x`.
 ///
+/// In bf16, without smoothing and z-loss, what is written are exponentials of logits, which are not rounded before, and the
+/// gradients are products of these: no pass over all of them comes between. That is where rows of all matrices are whole units of
+/// 16 bytes, on a GPU from compute capability 9.0. Shares of a row below 1e-16 may count as none. Rows of which the logarithm of
+/// the sum of exponentials is farther from zero than 50 have the first product done twice.
+///
 /// # Errors
 ///
 /// As [`cross_entropy`](super::cross_entropy()).
@@ -204,7 +209,24 @@ pub fn linear_cross_entropy<'a, 'b, 'c, T: Float, I: Int>(
     Ok(LinearCrossEntropy { loss, dx, dweight })
 }
 
-/// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows, and one number for their mean.
+/// What [`linear_cross_entropy_into_with`] needs beside its results. What it holds does not matter.
+#[derive(Debug)]
+pub struct LinearCrossEntropyWorkspace<'a> {
+    /// Room for the loss of each row, `[rows]`.
+    pub losses: TensorViewMut<'a, f32, 1>,
+    /// Room for one over the number of rows that count, `[1]`, if the reduction is a mean.
+    pub scale: TensorViewMut<'a, f32, 1>,
+    /// Room for sums of a chunk's rows: as many f32 as [`linear_cross_entropy_sums`] says. With less, logits are written, and
+    /// become their gradient in a pass of its own.
+    pub sums: TensorViewMut<'a, f32, 1>,
+}
+
+/// How many f32 sums of rows need in a [`LinearCrossEntropyWorkspace`], for a chunk of so many rows.
+pub fn linear_cross_entropy_sums(cx: &Context, chunk: usize, classes: usize) -> usize {
+    exponentials::room(cx, chunk, classes)
+}
+
+/// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows, one number for their mean, and sums.
 ///
 /// # Errors
 ///
@@ -218,18 +240,26 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     out: LinearCrossEntropyMut<'_, T, W>,
 ) -> Result<()> {
     let targets = targets.into();
-    let (mut losses, mut scale) = (Tensor::empty(cx.device(), targets.shape())?, Tensor::empty(cx.device(), [1])?);
-    let workspace = CrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut() };
+    let ([chunk, classes], device) = (out.logits.shape(), cx.device());
+    let room = if options.has_plain_gradient() && out.gradients.is_some() {
+        exponentials::room(cx, chunk, classes)
+    } else {
+        0
+    };
+    let (mut losses, mut scale) = (Tensor::empty(device, targets.shape())?, Tensor::empty(device, [1])?);
+    let mut sums = Tensor::empty(device, [room])?;
+    let workspace =
+        LinearCrossEntropyWorkspace { losses: losses.view_mut(), scale: scale.view_mut(), sums: sums.view_mut() };
     linear_cross_entropy_into_with(cx, x, weight, targets, options, out, workspace)
 }
 
-/// [`linear_cross_entropy_into`], with a workspace for the losses of rows, whatever the reduction, and for the scale of a mean:
-/// of other reductions `scale` is neither checked nor written. What the workspace holds does not matter. Nothing is allocated.
+/// [`linear_cross_entropy_into`], with a workspace: nothing is allocated. Of reductions other than a mean its `scale` is neither
+/// checked nor written.
 ///
 /// # Errors
 ///
 /// As [`linear_cross_entropy_into`], and [`Error::InvalidTensor`] if the losses of the workspace, or for a mean its scale, have
-/// other shapes than [`CrossEntropyWorkspace`] says, or if the losses have gaps.
+/// other shapes than [`LinearCrossEntropyWorkspace`] says, or if losses or sums have gaps.
 pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     cx: &Context,
     x: impl Into<TensorView<'a, T, 2>>,
@@ -237,11 +267,12 @@ pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     targets: impl Into<TensorView<'c, I, 1>>,
     options: CrossEntropy,
     out: LinearCrossEntropyMut<'_, T, W>,
-    workspace: CrossEntropyWorkspace<'_>,
+    workspace: LinearCrossEntropyWorkspace<'_>,
 ) -> Result<()> {
     let (x, weight, targets) = (x.into(), weight.into(), targets.into());
     let LinearCrossEntropyMut { loss, mut gradients, mut logits } = out;
-    let CrossEntropyWorkspace { losses: mut row_losses, mut scale } = workspace;
+    let LinearCrossEntropyWorkspace { losses: mut row_losses, mut scale, sums } = workspace;
+    let mut sums = contiguous("sums", sums)?.elements();
     let rows = x.shape()[0];
     check_arguments(&x, &weight, &targets, &loss, &gradients, &logits, &options)?;
     vector("losses", &row_losses.as_view(), rows)?;
@@ -257,6 +288,32 @@ pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
         let part = x.narrow(0, first..last)?;
         let targets = targets.narrow(0, first..last)?.elements();
         let mut logits = logits.reborrow().narrow(0, 0..last - first)?;
+        if let Some((dx, dweight)) = &mut gradients
+            && exponentials::room(cx, last - first, weight.shape()[0]) <= sums.len()
+            && options.has_plain_gradient()
+            && exponentials::are_possible(cx, [part, weight, logits.as_view()])
+        {
+            let mut dx = dx.reborrow().narrow(0, first..last)?;
+            let (mut factors, workspace) = exponentials::split(sums.reborrow(), last - first)?;
+            let work = Work {
+                x: part,
+                weight,
+                targets,
+                scale,
+                ignore: options.ignore_index,
+                e: logits.reborrow(),
+                // Until it is the gradient.
+                scaled: dx.reborrow(),
+                losses: row_losses.reborrow().narrow(0, first..last)?.elements(),
+                factors: factors.reborrow(),
+                workspace,
+            };
+            exponentials::write(cx, work)?;
+            let factors = TensorView::new(factors.as_view(), [last - first])?;
+            add_product(cx, logits.as_view(), dx.as_view(), dweight.reborrow(), first > 0)?;
+            matmul().a_scale(factors).run_into(cx, logits.as_view(), weight, dx)?;
+            continue;
+        }
         matmul().run_into(cx, part, weight.transpose(0, 1)?, logits.reborrow())?;
         let mut losses_here = row_losses.reborrow().narrow(0, first..last)?;
         let Some((dx, dweight)) = &mut gradients else {
