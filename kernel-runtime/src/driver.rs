@@ -293,13 +293,15 @@ impl Drop for CaptureMode {
     }
 }
 
-/// Memory of the GPU that no stream orders: whoever drops it knows that nothing uses it any more.
+/// Memory of the GPU that no stream orders: whoever drops it knows that nothing uses it any more. No capture uses it but by
+/// its address, so that captures are left alone when it comes and goes.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory(u64);
 
 impl DeviceMemory {
     /// Allocates memory in the current context.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: a current context exists.
         unsafe { cu::malloc_sync(bytes.max(1)) }.map(DeviceMemory).map_err(wrap("cuMemAlloc"))
     }
@@ -311,6 +313,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the memory is owned, and freed once.
         if let Err(error) = unsafe { cu::free_sync(self.0) } {
             log::warn!("memory of a graph cannot be freed: {error:?}");
@@ -318,7 +321,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked host memory that the GPU can write to.
+/// Page-locked host memory that the GPU can write to. Captures are left alone when it comes and goes.
 #[derive(Debug)]
 pub(crate) struct MappedMemory {
     host: *mut c_void,
@@ -332,6 +335,7 @@ impl MappedMemory {
     /// Allocates zeroed memory in the current context.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        let _mode = CaptureMode::relaxed();
         // SAFETY: a current context exists.
         let host = unsafe { cu::malloc_host(bytes, flags) }.map_err(wrap("cuMemHostAlloc"))?;
         // The value owns the memory from here on, so that an error below frees it.
@@ -358,6 +362,7 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the memory came from `cuMemHostAlloc`; the owner has waited for the GPU.
         let _ = unsafe { cu::free_host(self.host) };
     }

@@ -35,7 +35,8 @@ use crate::ledger::Use;
 use crate::ledger::{Done, End, Ledger};
 use crate::report_slot::{LaunchId, ReportSource};
 use crate::ring::Ring;
-use captured::{Captured, CapturedLaunch};
+pub(crate) use captured::Capture;
+use captured::Captured;
 use cudarc::driver::CudaStream;
 pub use handle::RecordHandle;
 use inner::Collect;
@@ -70,16 +71,6 @@ enum Work {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half-done by a panic under these locks, and errors must still be found.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The record of a launch that is given to a stream next, if somebody else captures that.
-#[inline]
-fn captured_launch(
-    queue: &CudaQueue,
-    captured: &Captured,
-    source: &Arc<dyn ReportSource>,
-) -> Result<Option<CapturedLaunch>> {
-    if queue.may_be_captured() { captured.acquire(&queue.memory, queue.stream.cu_stream(), source) } else { Ok(None) }
 }
 
 fn next_id() -> u64 {
@@ -219,8 +210,8 @@ impl Stream {
         capture::refuse("a launch by hand")?;
         let handle = match &self.0.work {
             Work::Immediate => RecordHandle::without_record(self),
-            Work::Cuda { queue, ring, captured } => match captured_launch(queue, captured, &source)? {
-                Some(launch) => RecordHandle::captured(self, launch),
+            Work::Cuda { queue, ring, .. } => match self.foreign_capture()? {
+                Some(capture) => self.acquire_captured(&capture, source)?,
                 None => {
                     queue.note_thread();
                     let mut done = Collect::new(&self.0);
@@ -233,20 +224,26 @@ impl Stream {
         Ok(handle)
     }
 
-    /// As `acquire_record`, for a launch whose uses of buffers are known, and which has been ordered after earlier ones.
-    /// Gives where the ledger has it as well.
+    /// A record for a launch that somebody else captures.
+    pub(crate) fn acquire_captured(
+        &self,
+        capture: &Capture<'_>,
+        source: Arc<dyn ReportSource>,
+    ) -> Result<RecordHandle<'_>> {
+        capture.acquire(source).map(|launch| RecordHandle::captured(self, launch))
+    }
+
+    /// As `acquire_record`, for a launch whose uses of buffers are known, which has been ordered after earlier ones, and which
+    /// nobody captures. Gives where the ledger has it as well.
     #[inline]
     pub(crate) fn acquire_record_of(
         &self,
         source: Arc<dyn ReportSource>,
         uses: impl ExactSizeIterator<Item = Option<Use>>,
     ) -> Result<RecordHandle<'_>> {
-        let Work::Cuda { queue, ring, captured } = &self.0.work else {
+        let Work::Cuda { queue, ring, .. } = &self.0.work else {
             return Ok(RecordHandle::without_record(self));
         };
-        if let Some(launch) = captured_launch(queue, captured, &source)? {
-            return Ok(RecordHandle::captured(self, launch));
-        }
         queue.note_thread();
         let mut done = Collect::new(&self.0);
         let mut ring = lock(ring);
@@ -272,13 +269,26 @@ impl Stream {
         }
     }
 
-    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
-    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+    /// The capture of the stream by somebody else, if there is one. Streams that nobody else knows cost no call of the driver.
+    #[inline]
+    pub(crate) fn foreign_capture(&self) -> Result<Option<Capture<'_>>> {
         match &self.0.work {
             Work::Cuda { queue, captured, .. } if queue.may_be_captured() => {
-                captured.scratch(&queue.memory, queue.stream.cu_stream(), bytes)
+                captured.capture(&queue.memory, queue.stream.cu_stream())
             }
             Work::Cuda { .. } | Work::Immediate => Ok(None),
+        }
+    }
+
+    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
+    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+        self.foreign_capture()?.map(|capture| capture.scratch(bytes)).transpose()
+    }
+
+    /// Frees what somebody else's graphs kept that are gone.
+    pub(crate) fn free_gone_graphs(&self) {
+        if let Work::Cuda { captured, .. } = &self.0.work {
+            captured.free_gone();
         }
     }
 

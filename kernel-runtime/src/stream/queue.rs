@@ -102,7 +102,6 @@ impl Queue for CudaQueue {
 
     fn allocate(&self, records: usize) -> Result<(MappedMemory, NonNull<LaunchRecord>, u64)> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         let memory = MappedMemory::new(records * size_of::<LaunchRecord>())?;
         let host = NonNull::new(memory.host().cast()).ok_or_else(|| Error::Unsupported {
             what: "reporting errors of kernels".into(),

@@ -1,5 +1,6 @@
 //! Kernels on streams and memory of somebody else, who may be capturing: on the CPU, and on the first GPU if there is one.
 
+mod buffers;
 mod captures;
 mod owner;
 
