@@ -38,7 +38,7 @@ mod cuda;
 mod replay_slots;
 mod uses;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gate;
 use crate::report_slot::LaunchId;
 use crate::stream::Stream;
@@ -114,12 +114,13 @@ impl Graph {
     ///
     /// [`Error::Driver`](crate::Error::Driver). What goes wrong in the kernels is the error of
     /// whoever reads data that depends on them, or synchronises the stream.
-    /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`].
+    /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`], and while somebody else captures the stream.
     pub fn replay(&self) -> Result<()> {
         capture::refuse("replaying a graph")?;
         if self.launches == 0 {
             return Ok(());
         }
+        self.refuse_in_capture()?;
         let _entered = gate::enter(self.uses.gates());
         match &self.work {
             Work::Host(launches) => self.run(launches),
@@ -130,6 +131,20 @@ impl Graph {
                 Ok(())
             }),
         }
+    }
+
+    /// An error if somebody else captures the stream: the launches would become nodes of another graph, which would use the
+    /// buffers and the records of this one when it is gone.
+    fn refuse_in_capture(&self) -> Result<()> {
+        if !self.stream.is_captured()? {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: "replaying a graph on a stream that is being captured".into(),
+            reason: "the graph that captures it does not keep what this one uses; replay it before the capture or after it, or \
+                     make its launches in the capture"
+                .into(),
+        })
     }
 
     /// Runs the launches here and now. One that fails does not keep the others from running, as on
