@@ -212,7 +212,8 @@ impl Device {
     ///
     /// [`Error::WrongDevice`] if it is a stream of another device.
     pub fn wrap_stream(&self, stream: Arc<CudaStream>) -> Result<Stream> {
-        if let Some(known) = self.streams().into_iter().find(|known| known.cudarc() == Some(&stream)) {
+        if let Some(known) = self.streams().into_iter().find(|known| known.cuda_stream() == Some(&stream)) {
+            known.share();
             return Ok(known);
         }
         let stream = wrap_stream(&self.0.context, stream)?;

@@ -39,7 +39,7 @@ impl Unused {
                 self.tracking.home()
             }
         };
-        match stream.cudarc() {
+        match stream.cuda_stream() {
             // SAFETY: the address is an allocation of this context, and all other streams' uses come before this point.
             Some(cudarc) => unsafe { self.memory.free(self.address, cudarc) },
             None => Err(transfer::mismatch(&stream)),

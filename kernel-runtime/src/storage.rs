@@ -101,7 +101,7 @@ impl Storage {
         let bytes = len.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize - SMALLEST);
         let bytes = bytes.ok_or_else(|| context.size_overflow())?;
         let capture = capture_of_allocation(context, stream)?;
-        let address = match (&**context, stream.cudarc()) {
+        let address = match (&**context, stream.cuda_stream()) {
             (Context::Cuda(memory), Some(cudarc)) => {
                 stream.free_gone_graphs();
                 freed_later::free();
@@ -307,7 +307,7 @@ impl Storage {
     }
 
     fn zero_new(&self, stream: &Stream) -> Result<()> {
-        match (self.address, stream.cudarc()) {
+        match (self.address, stream.cuda_stream()) {
             (Address::Device(address), Some(cudarc)) => {
                 stream.bind()?;
                 // SAFETY: the memory is ours, was allocated on this stream and has this size.

@@ -52,7 +52,7 @@ impl StreamInner {
     #[inline]
     pub(super) fn collect_replays(&self) {
         if let Work::Cuda { queue, captured, .. } = &self.work
-            && queue.is_foreign
+            && queue.is_shared()
         {
             captured.collect();
         }
@@ -60,7 +60,7 @@ impl StreamInner {
 
     /// Whether replays of somebody else's graphs may report errors to those who ask the stream.
     pub(super) fn has_replays(&self) -> bool {
-        matches!(&self.work, Work::Cuda { queue, captured, .. } if queue.is_foreign && captured.has_graphs())
+        matches!(&self.work, Work::Cuda { queue, captured, .. } if queue.is_shared() && captured.has_graphs())
     }
 
     /// Looks at the records of launches that are known to be complete, without waiting for anything. Others than the stream's

@@ -96,6 +96,7 @@ impl Stream {
             handle: StreamHandle::new(stream.cu_stream()),
             per_thread,
             is_foreign,
+            is_shared: AtomicBool::new(is_foreign),
             home: std::thread::current().id(),
             strayed: AtomicBool::new(false),
             memory,
@@ -136,7 +137,7 @@ impl Stream {
         capture::refuse("recording an event")?;
         match &self.0.work {
             Work::Immediate => Ok(Event::now()),
-            Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream),
+            Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream, queue.may_be_captured()),
         }
     }
 
@@ -147,7 +148,10 @@ impl Stream {
             // Work of the CPU is done before it is recorded; a CPU stream that waits for a GPU
             // has to wait here and now.
             Work::Immediate => event.synchronize(),
-            Work::Cuda { queue, .. } => event.block(&queue.memory, &queue.stream),
+            Work::Cuda { queue, .. } => {
+                event.block(&queue.memory, &queue.stream)?;
+                if event.may_be_captured() { queue.note_joined() } else { Ok(()) }
+            }
         }
     }
 
@@ -157,7 +161,24 @@ impl Stream {
     }
 
     /// cudarc's stream, for launches and libraries that take one. `None` on the CPU.
+    ///
+    /// Whoever has it may capture the stream. From then on launches that can fail, and those on buffers, ask the driver whether
+    /// somebody does.
     pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
+        self.share();
+        self.cuda_stream()
+    }
+
+    /// Somebody else has a handle of the stream.
+    pub(crate) fn share(&self) {
+        if let Work::Cuda { queue, .. } = &self.0.work {
+            queue.share();
+        }
+    }
+
+    /// As `cudarc`, for what is done here.
+    #[inline]
+    pub(crate) fn cuda_stream(&self) -> Option<&Arc<CudaStream>> {
         match &self.0.work {
             Work::Immediate => None,
             Work::Cuda { queue, .. } => Some(&queue.stream),
@@ -426,8 +447,9 @@ impl Stream {
         // current; uses are checked with `check_context` before they are tracked.
         unsafe {
             event.record(queue.stream.cu_stream())?;
-            event.block(own.stream.cu_stream())
+            event.block(own.stream.cu_stream())?;
         }
+        if queue.may_be_captured() { own.note_joined() } else { Ok(()) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod captures;
+mod joined;
 mod owner;
 
 #[allow(dead_code, reason = "shared with other tests")]

@@ -1,9 +1,10 @@
 //! Somebody else: a program that has a stream, memory and graphs of the driver, and knows nothing of us.
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use kernel_runtime::{Device, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs a check if there is a GPU, or says that it is skipped.
 pub fn on_a_gpu(check: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -70,6 +71,12 @@ impl Owner {
         // SAFETY: the result has a place.
         ok(unsafe { sys::cuStreamCreate(&mut stream, 1) });
         Owner { stream }
+    }
+
+    /// With a stream of cudarc, which is kept.
+    pub fn of(stream: &Arc<CudaStream>) -> Owner {
+        std::mem::forget(stream.clone());
+        named(stream.cu_stream().addr())
     }
 
     /// With the default stream of the calling thread.
