@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use cudarc::driver::result::{self as cu, DriverError};
-use cudarc::driver::sys;
+use cudarc::driver::{CudaStream, sys};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
@@ -185,12 +185,14 @@ impl RawEvent {
 
     /// Lets the host wait for the event.
     pub(crate) fn synchronize(&self) -> Result<()> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the event is alive because `self` owns it.
         unsafe { cu::event::synchronize(self.0) }.map_err(wrap("cuEventSynchronize"))
     }
 
     /// Whether the event has been reached.
     pub(crate) fn is_complete(&self) -> Result<bool> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the event is alive because `self` owns it.
         match unsafe { cu::event::query(self.0) } {
             Ok(()) => Ok(true),
@@ -216,6 +218,13 @@ impl Drop for RawEvent {
         // SAFETY: the event is alive and nobody uses it after this.
         let _ = unsafe { cu::event::destroy(self.0) };
     }
+}
+
+/// Lets the host wait for what a stream was given. Somebody may be capturing another stream, which the wait does not concern.
+pub(crate) fn wait_for(stream: &CudaStream) -> Result<()> {
+    let _mode = CaptureMode::relaxed();
+    // SAFETY: the stream is alive.
+    unsafe { cu::stream::synchronize(stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
 }
 
 /// The graph that somebody captures a stream into, with the number of the capture. `None` if nobody does.

@@ -5,7 +5,7 @@ use crate::driver::{self, CaptureMode, MappedMemory, RawEvent, Timing, wrap};
 use crate::error::{Error, Result};
 use crate::report_slot::LaunchRecord;
 use crate::ring::Queue;
-use cudarc::driver::{CudaStream, result as cu, sys};
+use cudarc::driver::{CudaStream, sys};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -160,7 +160,6 @@ impl Queue for CudaQueue {
 
     fn is_reached(&self, mark: &RawEvent) -> Result<bool> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         mark.is_complete()
     }
 
@@ -179,7 +178,6 @@ impl Queue for CudaQueue {
 
     fn wait_mark(&self, mark: &RawEvent) -> Result<()> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         mark.synchronize()
     }
 
@@ -194,9 +192,6 @@ impl Queue for CudaQueue {
                 reason: "nothing of it runs before its graph does; wait when the capture has ended".into(),
             });
         }
-        // Whose stream it is may be capturing another one, which a wait does not concern.
-        let _mode = self.is_foreign.then(CaptureMode::relaxed);
-        // SAFETY: the stream is alive.
-        unsafe { cu::stream::synchronize(self.stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
+        driver::wait_for(&self.stream)
     }
 }

@@ -348,7 +348,18 @@ fn descriptors_are_made_of_borrowed_memory() -> Result<()> {
 fn foreign_streams_work_on_the_model_of_the_driver() {
     use tilewright_driver_model::{Schedule, Settings, run_again};
     for (seed, schedule) in [(1, Schedule::Random), (2, Schedule::Late), (3, Schedule::Random)] {
-        let settings = Settings { seed, schedule, ..Settings::default() };
+        let settings = Settings { seed, schedule, reads_pageable: seed == 3, ..Settings::default() };
         run_again(&settings).called("cuGraphLaunch", 20).called("cuLaunchKernelEx", 10_000);
     }
+}
+
+/// Where the driver does not allocate in the order of streams, a free waits.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn captures_are_left_alone_on_the_model_without_pools() {
+    use tilewright_driver_model::{Settings, run};
+    let program = std::env::current_exe().expect("a test knows where it is");
+    let arguments = ["--exact", "captures::work_of_ours_leaves_captures_of_others_alone"];
+    let settings = Settings { pools: false, ..Settings::default() };
+    run(&program, &arguments, &settings).check().called("cuMemFree_v2", 3);
 }
