@@ -157,6 +157,7 @@ impl<'a> Memory<'a> {
         range: Range<usize>,
         touch: Touch,
     ) -> Result<()> {
+        stream.note_thread();
         if let Memory::Own(storage) = self
             && !storage.keep_for_replays(stream)?
         {

@@ -309,7 +309,7 @@ impl Storage {
     fn zero_new(&self, stream: &Stream) -> Result<()> {
         match (self.address, stream.cuda_stream()) {
             (Address::Device(address), Some(cudarc)) => {
-                stream.bind()?;
+                stream.bind_for_work()?;
                 // SAFETY: the memory is ours, was allocated on this stream and has this size.
                 unsafe { driver::fill(address, 1, 0, self.bytes.max(1), cudarc.cu_stream()) }
             }

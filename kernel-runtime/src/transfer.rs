@@ -22,7 +22,7 @@ pub(crate) unsafe fn read(
     match (from, stream.cuda_stream()) {
         (Address::Device(from), Some(cudarc)) => {
             refuse_in_capture("reading memory of a GPU", stream)?;
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller; the wait below ends the copy.
             unsafe { driver::copy_to_host(to, from, bytes, cudarc.cu_stream())? };
             before_waiting();
@@ -49,6 +49,7 @@ pub(crate) unsafe fn write(to: Address, from: &[u8], stream: &Stream) -> Result<
     match (to, &**stream.context(), stream.cuda_stream()) {
         (Address::Device(to), Context::Cuda(memory), Some(cudarc)) => {
             refuse_in_capture("copying from the host", stream)?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { memory.copy_from_host(to, from.as_ptr(), from.len(), cudarc) }
         }
@@ -70,7 +71,7 @@ pub(crate) unsafe fn copy(to: Address, from: Address, bytes: usize, stream: &Str
     match (to, from, stream.cuda_stream()) {
         (_, _, _) if bytes == 0 => Ok(()),
         (Address::Device(to), Address::Device(from), Some(cudarc)) => {
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { driver::copy_within(to, from, bytes, cudarc.cu_stream()) }
         }
@@ -92,7 +93,7 @@ pub(crate) unsafe fn fill(to: Address, size: usize, pattern: u32, count: usize, 
     match (to, stream.cuda_stream()) {
         (_, _) if count == 0 => Ok(()),
         (Address::Device(address), Some(cudarc)) => {
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream()) }
         }

@@ -125,7 +125,7 @@ impl Graph {
         match &self.work {
             Work::Host(launches) => self.run(launches),
             Work::Cuda(graph) => graph.launch(&self.stream, |first| {
-                self.stream.note_thread();
+                self.stream.bind_for_work()?;
                 self.uses.begin(&self.stream)?;
                 self.uses.note(&self.stream, first, true);
                 Ok(())

@@ -282,6 +282,13 @@ impl Stream {
         }
     }
 
+    /// As `bind`, before this thread gives the stream work.
+    #[inline]
+    pub(crate) fn bind_for_work(&self) -> Result<()> {
+        self.note_thread();
+        self.bind()
+    }
+
     /// Whether somebody else captures the stream.
     pub(crate) fn is_captured(&self) -> Result<bool> {
         match &self.0.work {

@@ -14,7 +14,7 @@ mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
 use kernel_runtime::launch::shapes_of;
-use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, synchronize_all};
+use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, View, ViewMut, synchronize_all};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -243,6 +243,36 @@ fn threads_with_streams_of_their_own_never_wait_for_the_whole_gpu() -> Result<()
         let owner = Owner::of_thread();
         owner.check_that_nothing_waits_for_all(|| check_errors(&owner))?;
         std::thread::spawn(|| check_errors(&Owner::of_thread())).join().expect("no panic")
+    })
+}
+
+/// What cannot fail has no record that would say where it was launched.
+fn check_that_strays_are_waited_for(
+    work: impl Fn(&Device, View<'_, f32>, ViewMut<'_, f32>) -> Result<()> + Sync,
+) -> Result<Vec<f32>> {
+    let owner = Owner::new();
+    let ctx = cudarc::driver::CudaContext::new(0).expect("there is a GPU");
+    let device = Device::from_cudarc(ctx.clone(), ctx.per_thread_stream())?;
+    let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+    std::thread::scope(|scope| {
+        // SAFETY: one thread uses them, until all is waited for.
+        let run = || work(&device, unsafe { device.borrow(x, N)? }, unsafe { device.borrow_mut(out, N)? });
+        scope.spawn(run).join().expect("no panic")
+    })?;
+    device.synchronize()?;
+    Ok(owner.read(out, N))
+}
+
+#[test]
+fn work_of_other_threads_on_their_default_streams_is_waited_for() -> Result<()> {
+    on_a_gpu(|| {
+        let sums = check_that_strays_are_waited_for(|device, x, out| {
+            add::<_, 128>(x, x, out, N as i32).grid(3).launch(device)
+        })?;
+        assert_eq!(sums, numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
+        assert_eq!(check_that_strays_are_waited_for(|_, x, mut out| out.copy_from(&x))?, numbers());
+        assert_eq!(check_that_strays_are_waited_for(|_, _, mut out| out.fill(5.0))?, vec![5.0; N]);
+        Ok(())
     })
 }
 

@@ -119,9 +119,9 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
         Some(params) => params,
         None => others.insert(Params::new()).pack(call.kernel, &ready.variant.artifact.code.abi, args, &report_slot)?,
     };
-    // Handles of streams know their context. The others mean a stream of the current one.
+    // Handles of streams know their context. The others mean a stream of the current one, or of the thread.
     if !handle.is_own() {
-        stream.bind()?;
+        stream.bind_for_work()?;
     }
     // SAFETY: there is one value for each parameter of the function, in its order; buffers are
     // borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
