@@ -190,12 +190,13 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         let Work::Cuda(graph) = &self.work else { return };
-        // The nodes and the records must not be freed while kernels run. When waiting fails, the
-        // context is broken and no kernel runs in it any more.
+        // The nodes and the records must not be freed while kernels run.
         if graph.records().may_be_in_use()
             && let Err(error) = self.stream.finish()
         {
-            log::warn!("a graph was dropped while its device does not answer: {error}");
+            // The context is broken, or somebody captures the stream, while replays from before may still run.
+            log::warn!("a graph was dropped that cannot be waited for, and its records stay: {error}");
+            std::mem::forget(std::mem::replace(&mut self.work, Work::Host(Vec::new())));
         }
     }
 }

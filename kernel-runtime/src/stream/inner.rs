@@ -134,11 +134,16 @@ impl<'s> Collect<'s> {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         if let Work::Cuda { queue, ring, .. } = &self.work {
-            // The records must not be freed while a kernel may write to them. When waiting fails, the
-            // context is broken and no kernel runs in it any more.
+            // The records must not be freed while a kernel may write to them.
             let is_in_use = lock(ring).is_in_use();
             if is_in_use && let Err(error) = self.finish() {
-                log::warn!("a stream was dropped while its device does not answer: {error}");
+                // The context is broken, or somebody captures the stream, while launches from before may still run.
+                log::warn!("a stream was dropped that cannot be waited for, and its records stay: {error}");
+                std::mem::forget(std::mem::replace(&mut *lock(ring), Ring::new()));
+            }
+            // Destroying a stream ends a capture that it has joined.
+            if !queue.is_foreign && queue.is_captured().unwrap_or(true) {
+                std::mem::forget(queue.stream.clone());
             }
             // The fields that follow free pinned memory and events in the current context.
             let _ = queue.memory.bind();

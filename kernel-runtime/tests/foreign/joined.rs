@@ -183,3 +183,64 @@ fn streams_of_ours_beside_others_stay_fast() -> Result<()> {
         })
     })
 }
+
+/// Launches from before the capture may still write to the records of a stream that drops meanwhile.
+#[test]
+fn records_of_streams_stay_where_a_capture_keeps_from_waiting() -> Result<()> {
+    on_a_gpu(|| {
+        let (owner, ours) = (Owner::new(), Device::cuda(0)?);
+        let (x, index, out) = (owner.upload(&numbers()), owner.upload(&[BEYOND + 1]), owner.zeros(1));
+        let stream = ours.new_stream()?;
+        let shared = Owner::of(stream.cudarc().expect("of a GPU"));
+        // SAFETY: the memory stays.
+        let (x, index, out) = unsafe { (ours.borrow(x, N)?, ours.borrow(index, 1)?, ours.borrow_mut(out, 1)?) };
+        choose(x, index, out).grid(1).stream(&stream).launch(&ours)?;
+        shared.capture(|| {
+            drop(stream);
+            Ok(())
+        })?;
+        shared.wait();
+        ours.synchronize()
+    })
+}
+
+/// The same of a graph of ours, whose errors are told when the stream can be waited for.
+#[test]
+fn records_of_graphs_stay_where_a_capture_keeps_from_waiting() -> Result<()> {
+    on_a_gpu(|| {
+        let ours = Device::cuda(0)?;
+        let (x, index, mut out) = (ours.upload(&numbers())?, ours.upload(&[BEYOND + 1])?, ours.zeros(1)?);
+        let graph = ours.capture(|| choose(&x, &index, &mut out).grid(1).launch(&ours))?;
+        let shared = Owner::of(ours.default_stream().cudarc().expect("of a GPU"));
+        graph.replay()?;
+        shared.capture(|| {
+            drop((graph, x, index));
+            Ok(())
+        })?;
+        shared.wait();
+        assert_eq!(number(out.to_vec()), Some(1));
+        ours.synchronize()
+    })
+}
+
+/// Work on a stream of the moment, which may go when the captured one has waited for it.
+#[test]
+fn streams_may_drop_while_they_are_captured() -> Result<()> {
+    on_a_gpu(|| {
+        let (owner, ours) = (Owner::new(), Device::cuda(0)?);
+        let device = owner.device()?;
+        let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+        let graph = owner.capture(|| {
+            let stream = ours.new_stream()?;
+            stream.wait(&device.default_stream().record()?)?;
+            // SAFETY: all is used in the order of the graph.
+            let (x, out) = unsafe { (ours.borrow::<f32>(x, N)?, ours.borrow_mut::<f32>(out, N)?) };
+            add::<_, 64>(x, x, out, N as i32).grid(5).stream(&stream).launch(&ours)?;
+            device.default_stream().wait(&stream.record()?)
+        })?;
+        graph.replay();
+        owner.wait();
+        assert_eq!(owner.read(out, N), numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
+        Ok(())
+    })
+}
