@@ -32,9 +32,18 @@ impl StreamInner {
 
     /// Looks at the record of a launch that is complete.
     pub(crate) fn examine(&self, launch: LaunchId) {
+        self.examine_by(launch, Ring::examine);
+    }
+
+    /// As `examine`, for somebody who may be wrong about the launch: one that has not failed may still do so.
+    pub(super) fn examine_failed(&self, launch: LaunchId) {
+        self.examine_by(launch, Ring::examine_failed);
+    }
+
+    fn examine_by(&self, launch: LaunchId, examine: impl FnOnce(&mut Ring<CudaQueue>, LaunchId) -> Option<Done>) {
         let Work::Cuda { ring, .. } = &self.work else { return };
         let mut ring = lock(ring);
-        let ended = ring.examine(launch);
+        let ended = examine(&mut ring, launch);
         if let Some(ended) = ended {
             self.ledger.lock().resolve(self.id, ended);
             return;

@@ -339,9 +339,9 @@ impl Stream {
 
     /// Takes the error of a launch on this stream. The launch must be complete, which reading a
     /// buffer that it wrote or [`Stream::synchronize`] ensures; otherwise its error may be missed
-    /// here and found later.
+    /// here and found later, by those who read what it wrote too.
     pub fn take_error_of(&self, launch: LaunchId) -> Option<Error> {
-        self.0.examine(launch);
+        self.0.examine_failed(launch);
         self.0.ledger.lock().take(launch)
     }
 
