@@ -25,6 +25,8 @@ mod captured;
 mod handle;
 mod inner;
 mod queue;
+#[cfg(all(test, jit, target_os = "linux"))]
+mod tests;
 
 use crate::context::{Context, CudaMemory};
 use crate::driver::{RawEvent, Timing};
