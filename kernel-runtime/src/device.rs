@@ -94,7 +94,7 @@ impl Device {
     }
 
     /// A device of somebody else, such as candle or burn: kernels are launched on `stream` unless
-    /// they name another. Settings of the context stay as they are.
+    /// they name another. Settings of the context stay as they are. Where the stream is captured, see [`Device::of_stream`].
     ///
     /// # Errors
     ///

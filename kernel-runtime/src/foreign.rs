@@ -165,6 +165,12 @@ impl Device {
     ///
     /// A device of stream 2 is for the thread that asks for it.
     ///
+    /// # Captures
+    ///
+    /// Whoever owns the stream may capture launches, copies and fills into a CUDA graph, which keeps the buffers that they use:
+    /// these may drop before the graph does. A replay is no use of a buffer that is known here. It is ordered with uses on the
+    /// captured stream if it runs there; whoever replays sees to the order with all others.
+    ///
     /// # Errors
     ///
     /// [`Error::NoDriver`]; [`Error::NoSuchDevice`]; [`Error::Driver`].
@@ -184,7 +190,7 @@ impl Device {
     }
 
     /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
-    /// context. The cache keeps the stream.
+    /// context, also where it is captured. The cache keeps the stream.
     ///
     /// # Errors
     ///

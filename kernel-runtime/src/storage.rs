@@ -71,7 +71,7 @@ pub(crate) struct Storage {
     /// That memory of others is ours alone; `None` for our own.
     claim: Option<Claim>,
     /// The driver's number of the capture by somebody else in which it was allocated: each replay of that graph allocates it
-    /// anew.
+    /// anew. Of memory that was taken over it is not known, so that graphs keep that.
     capture: Option<u64>,
 }
 

@@ -127,6 +127,8 @@ impl Graph {
             Work::Cuda(graph) => graph.launch(&self.stream, |first| {
                 self.stream.bind_for_work()?;
                 self.uses.begin(&self.stream)?;
+                // The stream joins a capture in which a buffer was used last.
+                self.refuse_in_capture()?;
                 self.uses.note(&self.stream, first, true);
                 Ok(())
             }),

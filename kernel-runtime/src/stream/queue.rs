@@ -97,7 +97,7 @@ impl CudaQueue {
 
     /// Somebody else has a handle of the stream.
     pub(super) fn share(&self) {
-        // Threads that only look keep the line of the cache.
+        // Launches of other threads read it: a store would take the line of the cache from them.
         if !self.is_shared() {
             self.is_shared.store(true, Ordering::Relaxed);
         }

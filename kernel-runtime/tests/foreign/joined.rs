@@ -170,6 +170,33 @@ fn graphs_of_ours_are_refused_in_captures_of_somebody_else() -> Result<()> {
     })
 }
 
+/// A buffer that was used last in a capture makes the stream of the replay a part of it.
+#[test]
+fn graphs_of_ours_are_refused_where_buffers_were_captured() -> Result<()> {
+    on_a_gpu(|| {
+        let (owner, ours) = (Owner::new(), Device::cuda(0)?);
+        let (device, stream) = (owner.device()?, ours.new_stream()?);
+        let (mut x, mut out) = (device.zeros::<f32>(N)?, ours.zeros::<f32>(N)?);
+        let graph =
+            stream.capture(|_| add::<_, 64>(&x, &x, &mut out, N as i32).grid(5).stream(&stream).launch(&ours))?;
+        graph.replay()?;
+        device.default_stream().wait(&stream.record()?)?;
+        // It is written on the owner's stream before the capture, so that the fill waits for nobody.
+        x.fill(1.0)?;
+        let outer = owner.capture(|| {
+            x.fill(2.0)?;
+            let refused = graph.replay().expect_err("it would be captured").to_string();
+            assert!(refused.contains("replaying a graph on a stream that is being captured"), "{refused}");
+            device.default_stream().wait(&stream.record()?)
+        })?;
+        drop(graph);
+        outer.replay();
+        owner.wait();
+        assert_eq!((x.to_vec()?, out.to_vec()?), (vec![2.0; N], vec![0.0; N]));
+        Ok(())
+    })
+}
+
 /// Waiting for somebody else costs nothing later, unless that is captured.
 #[test]
 fn streams_of_ours_beside_others_stay_fast() -> Result<()> {
