@@ -19,10 +19,11 @@ fn buffers_live_as_long_as_graphs_of_somebody_else() -> Result<()> {
         let device = owner.device()?;
         let to = owner.zeros(N);
         let (x, y) = (device.upload(&numbers())?, device.upload(&numbers())?);
-        let [mut sum, mut ones, mut copied] = [device.zeros::<f32>(N)?, device.zeros(N)?, device.zeros(N)?];
+        let (ones, mut filled) = (device.full(N, 1.0f32)?, device.zeros::<f32>(N)?);
+        let (mut sum, mut copied) = (device.zeros::<f32>(N)?, device.zeros::<f32>(N)?);
         let graph = owner.capture(|| {
             add::<_, 64>(&x, &y, &mut sum, N as i32).grid(5).launch(&device)?;
-            ones.fill(1.0)?;
+            filled.fill(1.0)?;
             copied.copy_from(&ones)?;
             // SAFETY: all is used in the order of the owner's stream and of its graph.
             let mut to = unsafe { device.borrow_mut::<f32>(to, N)? };
@@ -30,7 +31,7 @@ fn buffers_live_as_long_as_graphs_of_somebody_else() -> Result<()> {
             add::<_, 64>(&sum, to.as_view(), &mut copied, N as i32).grid(5).launch(&device)?;
             to.copy_from(&copied.as_view())
         })?;
-        drop((x, y, sum, ones, copied));
+        drop((x, y, sum, ones, filled, copied));
         let others = others(&device)?;
         for _ in 0..3 {
             graph.replay();
@@ -41,7 +42,7 @@ fn buffers_live_as_long_as_graphs_of_somebody_else() -> Result<()> {
             assert_eq!(other.to_vec()?, vec![-1.0; N], "it is somebody else's memory");
         }
         drop(graph);
-        owner.check_that_buffers_are_freed(5, || device.synchronize())
+        owner.check_that_buffers_are_freed(6, || device.synchronize())
     })
 }
 
