@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use crate::freed_later;
 use crate::graph::{Graph, capture};
 use crate::settings::{self, DeviceChoice};
 use crate::storage::{Fill, Storage};
@@ -171,7 +172,11 @@ impl Device {
     pub fn trim_memory(&self) -> Result<()> {
         match &*self.0.context {
             Context::Cpu => Ok(()),
-            Context::Cuda(memory) => memory.trim(),
+            Context::Cuda(memory) => {
+                self.0.stream.free_gone_graphs();
+                freed_later::free();
+                memory.trim()
+            }
         }
     }
 

@@ -6,8 +6,8 @@
 //! errors: who asks first is told. Memory that such launches need beside what they are given lives as long, too, and so do
 //! our own buffers that are captured: a buffer that is dropped may be used by the next replay. When that runs is for its owner
 //! to order with other uses of the buffer. Buffers that are allocated in the capture are nodes of the graph itself and are left
-//! to it. The driver may not be called where it says that a graph is
-//! gone: memory is freed when somebody asks the next time, whichever stream, or allocates a buffer on such a stream.
+//! to it. The driver may not be called where it says that a graph is gone: memory is freed when somebody asks the next time,
+//! whichever stream, or allocates a buffer on a GPU.
 
 use super::lock;
 use crate::context::CudaMemory;
