@@ -86,9 +86,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The error that `launches` returns; [`Error::Driver`](crate::Error::Driver). Inside, on this
+    /// The error that `launches` returns; [`Error::Driver`]. Inside, on this
     /// thread, everything but launches on this stream is
-    /// [`Error::Unsupported`](crate::Error::Unsupported): launches on other streams, allocations,
+    /// [`Error::Unsupported`]: launches on other streams, allocations,
     /// copies, synchronisation, another capture.
     pub fn capture(&self, launches: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
         let session = capture::begin(self)?;
@@ -112,9 +112,9 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver). What goes wrong in the kernels is the error of
+    /// [`Error::Driver`]. What goes wrong in the kernels is the error of
     /// whoever reads data that depends on them, or synchronises the stream.
-    /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`], and while somebody else captures the stream.
+    /// [`Error::Unsupported`] inside [`Stream::capture`], and while somebody else captures the stream.
     pub fn replay(&self) -> Result<()> {
         capture::refuse("replaying a graph")?;
         if self.launches == 0 {
