@@ -143,11 +143,27 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// The caller gives a use of the memory to `stream` next. Says whether somebody else captures that, which it asks for
+    /// buffers only: their memory is kept for the replays.
+    fn keep_for_replays(&self, stream: &Stream) -> Result<bool> {
+        self.own().map_or(Ok(false), |storage| storage.keep_for_replays(stream))
+    }
+
     /// Notes a use of a part by a launch that is made by hand.
-    pub(crate) fn note_by_hand(&self, stream: &Stream, launch: LaunchId, range: Range<usize>, touch: Touch) {
-        if let Memory::Own(storage) = self {
+    pub(crate) fn note_by_hand(
+        &self,
+        stream: &Stream,
+        launch: LaunchId,
+        range: Range<usize>,
+        touch: Touch,
+    ) -> Result<()> {
+        stream.note_thread();
+        if let Memory::Own(storage) = self
+            && !storage.keep_for_replays(stream)?
+        {
             storage.note_by_hand(stream, launch, range, touch);
         }
+        Ok(())
     }
 
     /// Reads bytes to `to`, after the work that writes them; gives the oldest error that concerns them.
@@ -208,6 +224,7 @@ impl<'a> Memory<'a> {
         let _entered = gate::enter(source.gate());
         let stream = target.home();
         source.begin_read(&stream)?;
+        source.keep_for_replays(&stream)?;
         // SAFETY: both ranges are inside memory of this context. The source is ordered above, if it is a buffer's; else
         // whoever borrowed it vouches for it, as for the target.
         unsafe { transfer::copy(target.address(start), source.address(range.start), range.len(), &stream) }
@@ -229,9 +246,9 @@ impl<'a> Memory<'a> {
     }
 
     /// A copy of bytes in memory of their own.
-    pub(crate) fn copy(&self, range: Range<usize>) -> Result<Storage> {
+    pub(crate) fn copy(&self, range: Range<usize>) -> Result<Arc<Storage>> {
         let fill = if self.own().is_none() && are_noted() { Fill::Zero } else { Fill::Later };
-        let storage = Storage::new(self.device(), &self.home(), range.len(), 1, fill)?;
+        let storage = Arc::new(Storage::new(self.device(), &self.home(), range.len(), 1, fill)?);
         match self {
             Memory::Own(source) => storage.copy_from(0, source, range)?,
             Memory::Borrowed(_) if are_noted() => {}

@@ -41,8 +41,8 @@ pub struct Buffer<T: DType> {
 }
 
 impl<T: DType> Buffer<T> {
-    pub(crate) fn from_storage(storage: Storage, len: usize) -> Self {
-        Buffer { storage: Arc::new(storage), len, elements: PhantomData }
+    pub(crate) fn from_storage(storage: impl Into<Arc<Storage>>, len: usize) -> Self {
+        Buffer { storage: storage.into(), len, elements: PhantomData }
     }
 
     /// The number of elements.

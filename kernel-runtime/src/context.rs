@@ -4,7 +4,7 @@
 //! allocates, frees and copies raw bytes; types, bounds and the order between streams are the
 //! business of `buffer`, `view` and `tracking`.
 
-use crate::driver::{self, wrap};
+use crate::driver::{self, CaptureMode, wrap};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use cudarc::driver::result as cu;
@@ -153,6 +153,8 @@ impl CudaMemory {
             // SAFETY: the stream is alive; the result is owned by a buffer, which frees it.
             unsafe { cu::malloc_async(stream.cu_stream(), bytes) }.map_err(wrap("cuMemAllocAsync"))
         } else {
+            // A capture by others does not use what is new.
+            let _mode = CaptureMode::relaxed();
             // SAFETY: as above.
             unsafe { cu::malloc_sync(bytes) }.map_err(wrap("cuMemAlloc"))
         }
@@ -183,8 +185,9 @@ impl CudaMemory {
             // SAFETY: promised by the caller.
             unsafe { cu::free_async(address, stream.cu_stream()) }.map_err(wrap("cuMemFreeAsync"))
         } else {
-            // Without stream order, no kernel may use the memory any more.
-            self.synchronize()?;
+            // Without stream order, no kernel may use the memory any more. The stream has waited for the others.
+            driver::wait_for(stream)?;
+            let _mode = CaptureMode::relaxed();
             // SAFETY: promised by the caller.
             unsafe { cu::free_sync(address) }.map_err(wrap("cuMemFree"))
         }
@@ -218,8 +221,7 @@ impl CudaMemory {
         // Pageable memory has been staged by the driver when the call returns, unless the GPU
         // reads it in place. Page-locked memory is read by DMA later.
         if self.reads_pageable || driver::is_known_to_driver(from) {
-            // SAFETY: the stream is alive.
-            unsafe { cu::stream::synchronize(stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))?;
+            driver::wait_for(stream)?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use crate::freed_later;
 use crate::graph::{Graph, capture};
 use crate::settings::{self, DeviceChoice};
 use crate::storage::{Fill, Storage};
@@ -94,7 +95,7 @@ impl Device {
     }
 
     /// A device of somebody else, such as candle or burn: kernels are launched on `stream` unless
-    /// they name another. Settings of the context stay as they are.
+    /// they name another. Settings of the context stay as they are. Where the stream is captured, see [`Device::of_stream`].
     ///
     /// # Errors
     ///
@@ -171,7 +172,11 @@ impl Device {
     pub fn trim_memory(&self) -> Result<()> {
         match &*self.0.context {
             Context::Cpu => Ok(()),
-            Context::Cuda(memory) => memory.trim(),
+            Context::Cuda(memory) => {
+                self.0.stream.free_gone_graphs();
+                freed_later::free();
+                memory.trim()
+            }
         }
     }
 
@@ -212,7 +217,8 @@ impl Device {
     ///
     /// [`Error::WrongDevice`] if it is a stream of another device.
     pub fn wrap_stream(&self, stream: Arc<CudaStream>) -> Result<Stream> {
-        if let Some(known) = self.streams().into_iter().find(|known| known.cudarc() == Some(&stream)) {
+        if let Some(known) = self.streams().into_iter().find(|known| known.cuda_stream() == Some(&stream)) {
+            known.share();
             return Ok(known);
         }
         let stream = wrap_stream(&self.0.context, stream)?;

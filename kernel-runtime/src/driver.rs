@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use cudarc::driver::result::{self as cu, DriverError};
-use cudarc::driver::sys;
+use cudarc::driver::{CudaStream, sys};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
@@ -185,12 +185,14 @@ impl RawEvent {
 
     /// Lets the host wait for the event.
     pub(crate) fn synchronize(&self) -> Result<()> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the event is alive because `self` owns it.
         unsafe { cu::event::synchronize(self.0) }.map_err(wrap("cuEventSynchronize"))
     }
 
     /// Whether the event has been reached.
     pub(crate) fn is_complete(&self) -> Result<bool> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the event is alive because `self` owns it.
         match unsafe { cu::event::query(self.0) } {
             Ok(()) => Ok(true),
@@ -216,6 +218,13 @@ impl Drop for RawEvent {
         // SAFETY: the event is alive and nobody uses it after this.
         let _ = unsafe { cu::event::destroy(self.0) };
     }
+}
+
+/// Lets the host wait for what a stream was given. Somebody may be capturing another stream, which the wait does not concern.
+pub(crate) fn wait_for(stream: &CudaStream) -> Result<()> {
+    let _mode = CaptureMode::relaxed();
+    // SAFETY: the stream is alive.
+    unsafe { cu::stream::synchronize(stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
 }
 
 /// The graph that somebody captures a stream into, with the number of the capture. `None` if nobody does.
@@ -293,13 +302,15 @@ impl Drop for CaptureMode {
     }
 }
 
-/// Memory of the GPU that no stream orders: whoever drops it knows that nothing uses it any more.
+/// Memory of the GPU that no stream orders: whoever drops it knows that nothing uses it any more. No capture uses it but by
+/// its address, so that captures are left alone when it comes and goes.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory(u64);
 
 impl DeviceMemory {
     /// Allocates memory in the current context.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: a current context exists.
         unsafe { cu::malloc_sync(bytes.max(1)) }.map(DeviceMemory).map_err(wrap("cuMemAlloc"))
     }
@@ -311,6 +322,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the memory is owned, and freed once.
         if let Err(error) = unsafe { cu::free_sync(self.0) } {
             log::warn!("memory of a graph cannot be freed: {error:?}");
@@ -318,7 +330,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked host memory that the GPU can write to.
+/// Page-locked host memory that the GPU can write to. Captures are left alone when it comes and goes.
 #[derive(Debug)]
 pub(crate) struct MappedMemory {
     host: *mut c_void,
@@ -332,6 +344,7 @@ impl MappedMemory {
     /// Allocates zeroed memory in the current context.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        let _mode = CaptureMode::relaxed();
         // SAFETY: a current context exists.
         let host = unsafe { cu::malloc_host(bytes, flags) }.map_err(wrap("cuMemHostAlloc"))?;
         // The value owns the memory from here on, so that an error below frees it.
@@ -358,6 +371,7 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the memory came from `cuMemHostAlloc`; the owner has waited for the GPU.
         let _ = unsafe { cu::free_host(self.host) };
     }

@@ -21,6 +21,8 @@ enum Kind {
 struct CudaEvent {
     memory: Arc<CudaMemory>,
     event: RawEvent,
+    /// Whether it may be a point of somebody else's capture.
+    may_be_captured: bool,
 }
 
 impl Drop for CudaEvent {
@@ -35,13 +37,21 @@ impl Event {
         Event(Kind::Cpu(Instant::now()))
     }
 
-    /// `stream` is of the context `memory`.
-    pub(crate) fn record(memory: &Arc<CudaMemory>, stream: &CudaStream) -> Result<Self> {
+    /// `stream` is of the context `memory`; whether somebody else may be capturing it.
+    pub(crate) fn record(memory: &Arc<CudaMemory>, stream: &CudaStream, may_be_captured: bool) -> Result<Self> {
         memory.bind()?;
-        let event = CudaEvent { memory: memory.clone(), event: RawEvent::new(Timing::On)? };
+        let event = CudaEvent { memory: memory.clone(), event: RawEvent::new(Timing::On)?, may_be_captured };
         // SAFETY: the stream is alive, its context is current.
         unsafe { event.event.record(stream.cu_stream())? };
         Ok(Event(Kind::Cuda(event)))
+    }
+
+    /// Whether it may be a point of somebody else's capture, which streams join that wait for it.
+    pub(crate) fn may_be_captured(&self) -> bool {
+        match &self.0 {
+            Kind::Cpu(_) => false,
+            Kind::Cuda(event) => event.may_be_captured,
+        }
     }
 
     /// Waits until the point is reached. Gives no errors of launches before it: those are

@@ -27,6 +27,15 @@
 //! **Captures.** The framework may be capturing the stream into a CUDA graph. Launches are recorded then, and report what goes
 //! wrong in replays for as long as the graph lives (`stream/captured.rs`): on whichever stream these run, the first who asks a
 //! stream of the framework in that context is told.
+//!
+//! The graph keeps our own buffers that are captured, so that they may drop before it does. A buffer that is allocated in the
+//! capture is a node of the graph, which allocates it anew at each replay. The order of replays is their owner's business: a
+//! replay is no use of a buffer that we know of, so that whoever replays sees to it that nobody else uses the buffers
+//! meanwhile. Uses on the captured stream are in order with replays on that stream.
+//!
+//! A stream of ours is captured as well where it waits for one that is, or where the framework has its handle from
+//! [`Stream::cudarc`](crate::Stream::cudarc). Copies from and to the host, waits, and replays of our own graphs are errors on
+//! captured streams.
 
 use crate::context::Context;
 use crate::device::Device;
@@ -156,14 +165,21 @@ impl Device {
     ///
     /// A device of stream 2 is for the thread that asks for it.
     ///
+    /// # Captures
+    ///
+    /// Whoever owns the stream may capture launches, copies and fills into a CUDA graph, which keeps the buffers that they use:
+    /// these may drop before the graph does. A replay is no use of a buffer that is known here. It is ordered with uses on the
+    /// captured stream if it runs there; whoever replays sees to the order with all others.
+    ///
     /// # Errors
     ///
     /// [`Error::NoDriver`]; [`Error::NoSuchDevice`]; [`Error::Driver`].
     ///
     /// # Safety
     ///
-    /// The stream belongs to the primary context of the GPU, and is alive whenever the device is used for launches, waited for
-    /// or asked for errors. Other devices do not touch it.
+    /// The stream belongs to the primary context of the GPU, and is alive whenever the device is used for launches or for
+    /// allocating buffers, waited for or asked for errors, and whenever a buffer is used or dropped that was allocated there or
+    /// that work on the stream has used. Other devices do not touch it.
     pub unsafe fn of_stream(ordinal: usize, stream: u64) -> Result<Device> {
         cached(Key { context: ContextKey::Primary(ordinal), stream }, || {
             let (ctx, context) = primary(ordinal)?;
@@ -174,7 +190,7 @@ impl Device {
     }
 
     /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
-    /// context. The cache keeps the stream.
+    /// context, also where it is captured. The cache keeps the stream.
     ///
     /// # Errors
     ///

@@ -40,6 +40,7 @@ pub mod error;
 mod error_queue;
 pub mod event;
 mod foreign;
+mod freed_later;
 mod gate;
 pub mod graph;
 pub mod launch;

@@ -272,6 +272,12 @@ impl<Q: Queue> Ring<Q> {
         Some(unsafe { pending.end() })
     }
 
+    /// As [`examine`](Ring::examine), of a launch that may not be complete: nothing unless it has claimed its record.
+    pub(crate) fn examine_failed(&mut self, launch: LaunchId) -> Option<Done> {
+        let pending = &self.pending[self.find(launch)?];
+        if pending.slot.is_claimed() { self.examine(launch) } else { None }
+    }
+
     /// Whether [`poll`](Ring::poll) may find an error, as far as can be told without asking the driver: a launch has claimed
     /// its record, or there are too many to look at each.
     #[inline]
@@ -464,6 +470,18 @@ mod tests {
         let order = ring.snapshot();
         ring.complete(order, &mut nothing);
         assert!(!ring.is_in_use());
+    }
+
+    #[test]
+    fn a_launch_that_has_not_failed_may_still_do_so() {
+        let (queue, mut ring) = (Fake::default(), Ring::new());
+        let (a, record) = launch(&mut ring, &queue, &mut nothing);
+        assert!(ring.examine_failed(a).is_none(), "its end is not known");
+        fail(record, 4);
+        assert_eq!(ring.examine_failed(a).and_then(|done| done.error), Some(error(4)));
+        let order = ring.snapshot();
+        ring.complete(order, &mut nothing);
+        assert!(ring.examine_failed(a).is_none(), "it is over");
     }
 
     #[test]

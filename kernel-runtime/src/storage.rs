@@ -7,7 +7,8 @@ use crate::claimed_memory::Claim;
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::freed_later;
 use crate::gate::{self, Gate};
 use crate::graph::capture;
 use crate::ledger::{BufferId, Ledger, LogPosition, Touch, Use};
@@ -16,6 +17,7 @@ use crate::stream::Stream;
 use crate::tracking::Tracking;
 use crate::transfer;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The smallest allocation in bytes. Buffers without elements have memory as well, so that their
 /// addresses are valid and aligned like all others.
@@ -54,7 +56,7 @@ impl Address {
     }
 }
 
-/// Memory, freed when the last use is done. A buffer owns it alone, unless a graph uses it too.
+/// Memory, freed when the last use is done. A buffer owns it alone, unless a graph uses it too, of ours or of somebody else.
 ///
 /// The fields are in the order in which launches read them, so that they share a line of the cache.
 #[derive(Debug)]
@@ -68,6 +70,9 @@ pub(crate) struct Storage {
     device: Device,
     /// That memory of others is ours alone; `None` for our own.
     claim: Option<Claim>,
+    /// The driver's number of the capture by somebody else in which it was allocated: each replay of that graph allocates it
+    /// anew. Of memory that was taken over it is not known, so that graphs keep that.
+    capture: Option<u64>,
 }
 
 /// How memory comes into the world. It is never uninitialised, as Rust means it, when safe code sees it.
@@ -95,12 +100,18 @@ impl Storage {
         // Beyond half of the address space nothing can be allocated, and rounding up would wrap.
         let bytes = len.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize - SMALLEST);
         let bytes = bytes.ok_or_else(|| context.size_overflow())?;
-        let address = match (&**context, stream.cudarc()) {
-            (Context::Cuda(memory), Some(stream)) => Address::Device(memory.alloc(bytes.max(SMALLEST), stream)?),
+        let capture = capture_of_allocation(context, stream)?;
+        let address = match (&**context, stream.cuda_stream()) {
+            (Context::Cuda(memory), Some(cudarc)) => {
+                stream.free_gone_graphs();
+                freed_later::free();
+                Address::Device(memory.alloc(bytes.max(SMALLEST), cudarc)?)
+            }
             (Context::Cpu | Context::Cuda(_), _) => Address::Host(context::host_alloc(bytes.max(SMALLEST))?),
         };
         // From here on `drop` frees the memory if something fails.
-        let storage = Self::own(device, stream, address, bytes);
+        let mut storage = Self::own(device, stream, address, bytes);
+        storage.capture = capture;
         match fill {
             Fill::Zero => storage.zero_new(stream)?,
             Fill::Copy(source) => {
@@ -127,7 +138,7 @@ impl Storage {
 
     fn own(device: &Device, stream: &Stream, address: Address, bytes: usize) -> Self {
         let (tracking, gate) = (Tracking::new(stream), Gate::default());
-        Storage { device: device.clone(), address, bytes, tracking, gate, claim: None }
+        Storage { device: device.clone(), address, bytes, tracking, gate, claim: None, capture: None }
     }
 
     /// Gives the memory away, after all work that uses it.
@@ -221,6 +232,20 @@ impl Storage {
         self.tracking.set_suspect(place, bytes == self.bytes);
     }
 
+    /// Whether it was allocated in the capture with this number.
+    pub(crate) fn is_of_capture(&self, number: u64) -> bool {
+        self.capture == Some(number)
+    }
+
+    /// The caller gives a use of the memory to `stream` next. If somebody else captures that, which it says, the graph keeps
+    /// the memory: a replay may come when the buffer has dropped.
+    pub(crate) fn keep_for_replays(self: &Arc<Self>, stream: &Stream) -> Result<bool> {
+        match stream.foreign_capture()? {
+            Some(capture) => capture.keep([self]).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     fn ledger(&self) -> &'static Ledger {
         self.device.context().ledger()
     }
@@ -266,21 +291,25 @@ impl Storage {
     }
 
     /// Overwrites bytes from `start` on with those of memory that somebody else owns. What these depend on is not known.
-    pub(crate) fn copy_from_borrowed(&self, start: usize, source: Address, bytes: usize) -> Result<()> {
+    pub(crate) fn copy_from_borrowed(self: &Arc<Self>, start: usize, source: Address, bytes: usize) -> Result<()> {
         capture::refuse("copying a buffer")?;
         let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
+        let is_captured = self.keep_for_replays(&stream)?;
         // SAFETY: the target is inside the memory, and ordered; whoever borrowed the source vouches for it.
         unsafe { transfer::copy(self.address(start), source, bytes, &stream)? };
-        self.set_by_host(&(start..start + bytes));
+        // What is captured has not run: what the buffer holds is as it was.
+        if !is_captured {
+            self.set_by_host(&(start..start + bytes));
+        }
         Ok(())
     }
 
     fn zero_new(&self, stream: &Stream) -> Result<()> {
-        match (self.address, stream.cudarc()) {
+        match (self.address, stream.cuda_stream()) {
             (Address::Device(address), Some(cudarc)) => {
-                stream.bind()?;
+                stream.bind_for_work()?;
                 // SAFETY: the memory is ours, was allocated on this stream and has this size.
                 unsafe { driver::fill(address, 1, 0, self.bytes.max(1), cudarc.cu_stream()) }
             }
@@ -338,7 +367,7 @@ impl Storage {
 
     /// Copies bytes from other memory of the same device. The caller has exclusive access to the
     /// target range, and both ranges are inside their memory.
-    pub(crate) fn copy_from(&self, start: usize, source: &Storage, range: Range<usize>) -> Result<()> {
+    pub(crate) fn copy_from(self: &Arc<Self>, start: usize, source: &Arc<Self>, range: Range<usize>) -> Result<()> {
         capture::refuse("copying a buffer")?;
         let _entered = gate::enter([&self.gate, &source.gate]);
         let stream = self.home();
@@ -347,26 +376,32 @@ impl Storage {
         if range.is_empty() {
             return Ok(());
         }
+        let is_captured = self.keep_for_replays(&stream)? && source.keep_for_replays(&stream)?;
         // SAFETY: both ranges are inside memory of this context, ordered by the calls above; exclusive access to the target
         // means that they do not overlap.
         unsafe { transfer::copy(self.address(start), source.address(range.start), range.len(), &stream)? };
-        self.inherit(start, source, range);
+        if !is_captured {
+            self.inherit(start, source, range);
+        }
         Ok(())
     }
 
     /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
-    pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
+    pub(crate) fn fill(self: &Arc<Self>, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
         capture::refuse("filling a buffer")?;
         let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
+        let is_captured = self.keep_for_replays(&stream)?;
         // SAFETY: the range is inside the memory; allocations and elements are aligned.
         unsafe { transfer::fill(self.address(start), size, pattern, count, &stream)? };
-        self.set_by_host(&(start..start + size * count));
+        if !is_captured {
+            self.set_by_host(&(start..start + size * count));
+        }
         Ok(())
     }
 
-    fn free(&self) -> Result<()> {
+    fn free(&mut self) -> Result<()> {
         match (self.address, &**self.device.context()) {
             (Address::Host(pointer), _) => {
                 // SAFETY: the pointer came from `host_alloc` with this size, and the CPU has
@@ -375,23 +410,28 @@ impl Storage {
                 Ok(())
             }
             (Address::Device(address), Context::Cuda(memory)) => {
-                let stream = match self.tracking.finish() {
-                    Ok(stream) => stream,
-                    // An event could not be made; waiting for everything needs none.
-                    Err(_) => {
-                        memory.synchronize()?;
-                        self.home()
-                    }
-                };
-                match stream.cudarc() {
-                    // SAFETY: the address is an allocation of this context, and all other
-                    // streams' uses come before this point.
-                    Some(cudarc) => unsafe { memory.free(address, cudarc) },
-                    None => Err(transfer::mismatch(&stream)),
-                }
+                let home = self.home();
+                let tracking = std::mem::replace(&mut self.tracking, Tracking::new(&home));
+                // SAFETY: the address is an allocation of this context, of which nobody knows any more.
+                unsafe { freed_later::free_now_or_later(memory, address, tracking, self.capture) }
             }
             (Address::Device(_), Context::Cpu) => Err(transfer::mismatch(&self.home())),
         }
+    }
+}
+
+/// The capture by somebody else in which memory would be allocated on the stream, if there is one.
+fn capture_of_allocation(context: &Context, stream: &Stream) -> Result<Option<u64>> {
+    let number = stream.foreign_capture()?.map(|capture| capture.number());
+    match context {
+        Context::Cuda(memory) if number.is_some() && !memory.stream_ordered => Err(Error::Unsupported {
+            what: "allocating a buffer on a stream that is being captured".into(),
+            reason:
+                "this GPU does not allocate in the order of streams, so that the graph would not know of the memory; \
+                     allocate it before the capture"
+                    .into(),
+        }),
+        Context::Cuda(_) | Context::Cpu => Ok(number),
     }
 }
 

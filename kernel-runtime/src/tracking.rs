@@ -168,6 +168,16 @@ impl Tracking {
         Ok(())
     }
 
+    /// Whether somebody else captures a stream that has used the buffer, in another capture than this.
+    pub(crate) fn is_captured(&self, but_in: Option<u64>) -> bool {
+        let uses = self.lock();
+        std::iter::once(&uses.writer).chain(&uses.readers).any(|used| match used.stream.foreign_capture() {
+            Ok(capture) => capture.is_some_and(|capture| Some(capture.number()) != but_in),
+            // A capture that is spoilt is one as well.
+            Err(_) => true,
+        })
+    }
+
     /// Orders the end of the buffer after all uses, on the stream that is returned.
     pub(crate) fn finish(&self) -> Result<Stream> {
         let uses = self.lock();

@@ -19,10 +19,10 @@ pub(crate) unsafe fn read(
     stream: &Stream,
     before_waiting: impl FnOnce(),
 ) -> Result<()> {
-    match (from, stream.cudarc()) {
+    match (from, stream.cuda_stream()) {
         (Address::Device(from), Some(cudarc)) => {
             refuse_in_capture("reading memory of a GPU", stream)?;
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller; the wait below ends the copy.
             unsafe { driver::copy_to_host(to, from, bytes, cudarc.cu_stream())? };
             before_waiting();
@@ -46,9 +46,10 @@ pub(crate) unsafe fn write(to: Address, from: &[u8], stream: &Stream) -> Result<
     if from.is_empty() {
         return Ok(());
     }
-    match (to, &**stream.context(), stream.cudarc()) {
+    match (to, &**stream.context(), stream.cuda_stream()) {
         (Address::Device(to), Context::Cuda(memory), Some(cudarc)) => {
             refuse_in_capture("copying from the host", stream)?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { memory.copy_from_host(to, from.as_ptr(), from.len(), cudarc) }
         }
@@ -67,10 +68,10 @@ pub(crate) unsafe fn write(to: Address, from: &[u8], stream: &Stream) -> Result<
 ///
 /// Both ranges of `bytes` bytes are alive, in the order of the stream, and do not overlap; nobody else uses them.
 pub(crate) unsafe fn copy(to: Address, from: Address, bytes: usize, stream: &Stream) -> Result<()> {
-    match (to, from, stream.cudarc()) {
+    match (to, from, stream.cuda_stream()) {
         (_, _, _) if bytes == 0 => Ok(()),
         (Address::Device(to), Address::Device(from), Some(cudarc)) => {
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { driver::copy_within(to, from, bytes, cudarc.cu_stream()) }
         }
@@ -89,10 +90,10 @@ pub(crate) unsafe fn copy(to: Address, from: Address, bytes: usize, stream: &Str
 ///
 /// The elements are alive, in the order of the stream, and aligned; nobody else uses them.
 pub(crate) unsafe fn fill(to: Address, size: usize, pattern: u32, count: usize, stream: &Stream) -> Result<()> {
-    match (to, stream.cudarc()) {
+    match (to, stream.cuda_stream()) {
         (_, _) if count == 0 => Ok(()),
         (Address::Device(address), Some(cudarc)) => {
-            stream.bind()?;
+            stream.bind_for_work()?;
             // SAFETY: promised by the caller.
             unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream()) }
         }

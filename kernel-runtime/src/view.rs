@@ -209,7 +209,7 @@ impl<'a, T: DType> View<'a, T> {
         capture::refuse("a launch by hand")?;
         self.memory.check_there()?;
         self.memory.begin_read(stream)?;
-        self.memory.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
+        self.memory.note_by_hand(stream, launch, self.byte_range(), Touch::Read)?;
         Ok(self.raw())
     }
 }
@@ -356,7 +356,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
         capture::refuse("a launch by hand")?;
         self.memory.check_there()?;
         self.memory.begin_write(stream)?;
-        self.memory.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
+        self.memory.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update)?;
         Ok(self.raw())
     }
 }

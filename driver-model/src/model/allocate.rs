@@ -1,6 +1,7 @@
 //! Allocations and copies, by the host and in streams.
 
 use super::capture::Target;
+use super::work::Point;
 use super::{Action, Code, End, Kind, Model, Outcome, current};
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -30,11 +31,7 @@ impl Model {
     pub(crate) fn allocate_on(&mut self, call: u64, stream: usize, bytes: usize) -> Result<u64, Code> {
         let own = match self.target(stream)? {
             Target::Stream(own) => own,
-            Target::Capture(capture) => {
-                self.violate("the model has no allocations in graphs");
-                self.invalidate(capture);
-                return Err(Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-            }
+            Target::Capture(capture) => return self.allocate_in_graph(capture, stream, bytes),
         };
         if bytes == 0 {
             return Err(Code::CUDA_ERROR_INVALID_VALUE);
@@ -46,6 +43,31 @@ impl Model {
         self.space.begin(base, bytes as u64, Kind::Pool, context, &point);
         self.let_time_pass();
         Ok(base)
+    }
+
+    /// Allocates for what comes behind this in each launch of the graph.
+    fn allocate_in_graph(&mut self, capture: usize, stream: usize, bytes: usize) -> Result<u64, Code> {
+        if bytes == 0 {
+            return Err(Code::CUDA_ERROR_INVALID_VALUE);
+        }
+        let base = self.space.reserve(bytes as u64, None).ok_or(Code::CUDA_ERROR_OUT_OF_MEMORY)?;
+        self.space.give_to_graph(base, bytes as u64, current());
+        self.add_node(capture, stream, Action::Born(base))?;
+        Ok(base)
+    }
+
+    /// A launch of a graph has been given a node. If that allocates or frees, the memory's life begins or ends there.
+    pub(super) fn live_by_node(&mut self, action: &Action, point: &Arc<Point>) {
+        match action {
+            Action::Born(base) if !self.space.begin_again(*base, point) => {
+                self.violate(&format!("a graph allocates {base:#x} again, which nobody has freed"));
+            }
+            Action::Dies(base) => {
+                let _ = self.end_life(*base, point, &[Kind::Pool]);
+            }
+            Action::Born(_) | Action::Marker | Action::Keep(_) | Action::Kernel(_) => {}
+            Action::Copy { .. } | Action::Fill { .. } | Action::Call(..) => {}
+        }
     }
 
     /// Frees now. Whoever asks says that nobody uses it any more.
@@ -64,6 +86,9 @@ impl Model {
     pub(crate) fn free_on(&mut self, call: u64, stream: usize, address: u64) -> Outcome {
         let own = match self.target(stream)? {
             Target::Stream(own) => own,
+            Target::Capture(capture) if self.space.is_of_graph(address) => {
+                return self.add_node(capture, stream, Action::Dies(address));
+            }
             Target::Capture(capture) => {
                 self.invalidate(capture);
                 return Err(Code::CUDA_ERROR_INVALID_VALUE);
@@ -76,7 +101,7 @@ impl Model {
         Ok(())
     }
 
-    fn end_life(&mut self, address: u64, point: &Arc<super::work::Point>, kinds: &[Kind]) -> Outcome {
+    fn end_life(&mut self, address: u64, point: &Arc<Point>, kinds: &[Kind]) -> Outcome {
         if let Some(found) = self.device_memory(address)
             && !kinds.contains(&found.kind)
         {

@@ -195,7 +195,9 @@ impl Model {
                 None => self.work.new_line(),
             };
             ends.insert(line, index);
-            points.push(self.work.submit(call, line, &after, node.action.clone()));
+            let point = self.work.submit(call, line, &after, node.action.clone());
+            self.live_by_node(&node.action, &point);
+            points.push(point);
         }
         before.extend(points);
         let kept = self.execs[&handle].objects.clone();

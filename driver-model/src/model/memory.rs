@@ -47,6 +47,8 @@ struct Region {
     host: *mut u8,
     lives: Vec<Life>,
     shadow: Shadow,
+    /// Of memory that a graph allocates at each launch: how many bytes, and in which context. Nobody else is given it.
+    of_graph: Option<(u64, usize)>,
 }
 
 // SAFETY: the pointer is to memory that the region owns; regions are used under the model's lock.
@@ -98,7 +100,8 @@ impl Space {
         }
         let is_free = |region: &Region, point: &Point| {
             let ended = region.lives.last().and_then(|life| life.dies.as_ref());
-            region.capacity == capacity && region.host.is_null() && ended.is_some_and(|end| end.is_before(point))
+            let is_like = region.capacity == capacity && region.host.is_null() && region.of_graph.is_none();
+            is_like && ended.is_some_and(|end| end.is_before(point))
         };
         let old = again.and_then(|point| self.regions.iter().find(|(_, region)| is_free(region, point)));
         let base = match old {
@@ -111,7 +114,7 @@ impl Space {
                 // A page between allocations, so that what runs over an end hits nothing.
                 self.next += capacity.next_multiple_of(4096) + 4096;
                 let (host, lives, shadow) = (std::ptr::null_mut(), Vec::new(), Shadow::default());
-                self.regions.insert(base, Region { capacity, data, host, lives, shadow });
+                self.regions.insert(base, Region { capacity, data, host, lives, shadow, of_graph: None });
                 base
             }
         };
@@ -126,20 +129,45 @@ impl Space {
         }
     }
 
+    /// What was reserved is of a graph: each launch gives it a life.
+    pub(crate) fn give_to_graph(&mut self, base: u64, bytes: u64, context: usize) {
+        if let Some(region) = self.regions.get_mut(&base) {
+            region.of_graph = Some((bytes, context));
+        }
+    }
+
+    /// Whether memory is of a graph.
+    pub(crate) fn is_of_graph(&self, base: u64) -> bool {
+        self.regions.get(&base).is_some_and(|region| region.of_graph.is_some())
+    }
+
+    /// A launch gives memory of a graph a life. Whether the one before has ended.
+    pub(crate) fn begin_again(&mut self, base: u64, born: &Arc<Point>) -> bool {
+        let Some(region) = self.regions.get_mut(&base) else { return false };
+        let Some((bytes, context)) = region.of_graph else { return false };
+        let has_ended = region.lives.last().is_none_or(|life| life.dies.is_some());
+        let (born, kind) = (born.clone(), Kind::Pool);
+        region.lives.push(Life { bytes, kind, context, born, dies: None, uses: Vec::new() });
+        has_ended
+    }
+
     /// Adds memory of the host, which begins to live.
     pub(crate) fn add_host(&mut self, memory: *mut u8, bytes: u64, context: usize, born: &Arc<Point>) {
         let life = Life { bytes, kind: Kind::Host, context, born: born.clone(), dies: None, uses: Vec::new() };
         let (data, lives, shadow) = (Vec::new(), vec![life], Shadow::default());
-        let region = Region { capacity: bytes, data, host: memory, lives, shadow };
+        let region = Region { capacity: bytes, data, host: memory, lives, shadow, of_graph: None };
         self.regions.insert(memory.expose_provenance() as u64, region);
     }
 
     /// What lives at an address, as far as the host has asked for.
     pub(crate) fn find(&self, address: u64) -> Option<Found> {
         let (base, region) = self.regions.range(..=address).next_back()?;
-        let life = region.lives.last().filter(|life| life.dies.is_none())?;
-        let inside = address - base < life.bytes.max(1);
-        inside.then_some(Found { base: *base, bytes: life.bytes, kind: life.kind, context: life.context })
+        let life = region.lives.last().filter(|life| life.dies.is_none());
+        let life = life.map(|life| (life.bytes, life.kind, life.context));
+        // Memory of a graph lives, for what is captured, whether a launch has given it a life or not.
+        let (bytes, kind, context) =
+            life.or_else(|| region.of_graph.map(|(bytes, context)| (bytes, Kind::Pool, context)))?;
+        (address - base < bytes.max(1)).then_some(Found { base: *base, bytes, kind, context })
     }
 
     /// Ends the life of an allocation, which begins at the address, at a point.
@@ -150,6 +178,9 @@ impl Space {
         match region.lives.last_mut() {
             Some(life) if life.dies.is_none() => {
                 life.dies = Some(dies.clone());
+                if region.of_graph.is_some() {
+                    return Ok(life.kind);
+                }
                 self.used -= rounded(life.bytes).unwrap_or(0).min(self.used);
                 Ok(life.kind)
             }

@@ -2,10 +2,11 @@
 
 use super::in_the_model;
 use super::raw::{
-    allocate, begin, end, event, fill, instantiate, launch, ok, open, read, record, status, stream, synchronize, wait,
+    allocate, begin, end, event, fill, free, instantiate, launch, ok, open, read, record, status, stream, synchronize,
+    wait,
 };
 use cudarc::driver::sys::{self, CUresult as Code, CUstream};
-use tilewright_driver_model::Settings;
+use tilewright_driver_model::{Settings, take_violations};
 
 const ACTIVE: u32 = 1;
 const INVALIDATED: u32 = 2;
@@ -52,6 +53,29 @@ in_the_model! {
         assert_eq!((count, status(own), read(address + 4, own)), (2, 0, 1));
         ok(launch(instantiate(graph), own));
         assert_eq!(read(address + 4, own), 2);
+    }
+
+    fn memory_of_a_graph_lives_from_node_to_node(Settings::default()) {
+        open();
+        let own = stream();
+        let kept = allocate(4, own);
+        ok(begin(own, 0));
+        let address = allocate(4, own);
+        ok(fill(address, 3, 1, own));
+        // SAFETY: a copy of a number.
+        ok(unsafe { sys::cuMemcpyDtoDAsync_v2(kept, address, 4, own) });
+        ok(free(address, own));
+        let exec = instantiate(end(own).expect("a graph"));
+        for _ in 0..3 {
+            ok(launch(exec, own));
+            assert_ne!(allocate(4, own), address, "it is the graph's between launches too");
+        }
+        assert_eq!(read(kept, own), 3);
+        assert_eq!(take_violations(), [""; 0]);
+        // SAFETY: a copy of a number.
+        ok(unsafe { sys::cuMemcpyDtoDAsync_v2(kept, address, 4, own) });
+        ok(synchronize(own));
+        assert!(take_violations()[0].contains("are used after"), "it has been freed");
     }
 
     fn what_waits_ruins_a_capture(Settings::default()) {

@@ -32,7 +32,9 @@ fn check_calls() -> Result<()> {
         assert_eq!(out.to_vec()?, values.iter().map(|x| x + x).collect::<Vec<f32>>());
         Ok(())
     })?;
-    assert_eq!(read, ["cuCtxGetCurrent", "cuMemcpyDtoHAsync_v2", "cuCtxGetCurrent", "cuStreamSynchronize"]);
+    let mode = "cuThreadExchangeStreamCaptureMode";
+    let wait = [mode, "cuStreamSynchronize", mode];
+    assert_eq!(read, [&["cuCtxGetCurrent", "cuMemcpyDtoHAsync_v2", "cuCtxGetCurrent"][..], &wait].concat());
 
     // What another stream has used is waited for once, buffer by buffer, and not by the host.
     let stream = device.new_stream()?;

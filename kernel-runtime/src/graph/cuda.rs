@@ -91,7 +91,8 @@ impl CudaRecording {
         unsafe { sys::cuGraphInstantiateWithFlags(&mut graph.exec, self.graph, 0) }
             .result()
             .map_err(wrap("cuGraphInstantiate"))?;
-        if let Some(stream) = stream.cudarc() {
+        let is_captured = stream.is_captured()?;
+        if let Some(stream) = stream.cuda_stream().filter(|_| !is_captured) {
             // The first replay need not wait for what can be copied to the GPU beforehand.
             // SAFETY: both handles are alive.
             unsafe { sys::cuGraphUpload(graph.exec, stream.cu_stream()) }.result().map_err(wrap("cuGraphUpload"))?;
@@ -132,7 +133,7 @@ impl CudaGraph {
     /// launch.
     pub(super) fn launch(&self, stream: &Stream, begin: impl FnOnce(LaunchId) -> Result<()>) -> Result<()> {
         let ledger = stream.ledger();
-        let stream = stream.cudarc().ok_or_else(|| Error::Unsupported {
+        let stream = stream.cuda_stream().ok_or_else(|| Error::Unsupported {
             what: "replaying a graph of a GPU on the CPU".into(),
             reason: "capture the launches on the stream that shall run them".into(),
         })?;

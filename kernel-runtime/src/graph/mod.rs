@@ -38,7 +38,7 @@ mod cuda;
 mod replay_slots;
 mod uses;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gate;
 use crate::report_slot::LaunchId;
 use crate::stream::Stream;
@@ -86,9 +86,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The error that `launches` returns; [`Error::Driver`](crate::Error::Driver). Inside, on this
+    /// The error that `launches` returns; [`Error::Driver`]. Inside, on this
     /// thread, everything but launches on this stream is
-    /// [`Error::Unsupported`](crate::Error::Unsupported): launches on other streams, allocations,
+    /// [`Error::Unsupported`]: launches on other streams, allocations,
     /// copies, synchronisation, another capture.
     pub fn capture(&self, launches: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
         let session = capture::begin(self)?;
@@ -112,24 +112,41 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver). What goes wrong in the kernels is the error of
+    /// [`Error::Driver`]. What goes wrong in the kernels is the error of
     /// whoever reads data that depends on them, or synchronises the stream.
-    /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`].
+    /// [`Error::Unsupported`] inside [`Stream::capture`], and while somebody else captures the stream.
     pub fn replay(&self) -> Result<()> {
         capture::refuse("replaying a graph")?;
         if self.launches == 0 {
             return Ok(());
         }
+        self.refuse_in_capture()?;
         let _entered = gate::enter(self.uses.gates());
         match &self.work {
             Work::Host(launches) => self.run(launches),
             Work::Cuda(graph) => graph.launch(&self.stream, |first| {
-                self.stream.note_thread();
+                self.stream.bind_for_work()?;
                 self.uses.begin(&self.stream)?;
+                // The stream joins a capture in which a buffer was used last.
+                self.refuse_in_capture()?;
                 self.uses.note(&self.stream, first, true);
                 Ok(())
             }),
         }
+    }
+
+    /// An error if somebody else captures the stream: the launches would become nodes of another graph, which would use the
+    /// buffers and the records of this one when it is gone.
+    fn refuse_in_capture(&self) -> Result<()> {
+        if !self.stream.is_captured()? {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: "replaying a graph on a stream that is being captured".into(),
+            reason: "the graph that captures it does not keep what this one uses; replay it before the capture or after it, or \
+                     make its launches in the capture"
+                .into(),
+        })
     }
 
     /// Runs the launches here and now. One that fails does not keep the others from running, as on
@@ -175,12 +192,13 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         let Work::Cuda(graph) = &self.work else { return };
-        // The nodes and the records must not be freed while kernels run. When waiting fails, the
-        // context is broken and no kernel runs in it any more.
+        // The nodes and the records must not be freed while kernels run.
         if graph.records().may_be_in_use()
             && let Err(error) = self.stream.finish()
         {
-            log::warn!("a graph was dropped while its device does not answer: {error}");
+            // The context is broken, or somebody captures the stream, while replays from before may still run.
+            log::warn!("a graph was dropped that cannot be waited for, and its records stay: {error}");
+            std::mem::forget(std::mem::replace(&mut self.work, Work::Host(Vec::new())));
         }
     }
 }

@@ -427,9 +427,15 @@ impl<'a> Arg<'a> {
         }
     }
 
+    /// Whether it is a buffer that is ours.
+    #[inline]
+    pub(super) fn is_own(&self) -> bool {
+        self.own().is_some()
+    }
+
     /// The memory of a buffer that is ours.
     #[inline]
-    fn own(&self) -> Option<&'a Arc<Storage>> {
+    pub(super) fn own(&self) -> Option<&'a Arc<Storage>> {
         self.memory.and_then(|memory| memory.own())
     }
 

@@ -103,7 +103,7 @@ impl Outputs {
 
 impl Kept {
     fn of(written: &Written<'_>) -> Result<Kept> {
-        let (contents, bytes) = (Arc::new(written.memory.copy(written.range.clone())?), written.range.len());
+        let (contents, bytes) = (written.memory.copy(written.range.clone())?, written.range.len());
         Ok(Kept { contents, bytes })
     }
 }

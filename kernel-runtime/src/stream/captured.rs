@@ -3,16 +3,21 @@
 //! Such a launch runs when the graph is replayed, any number of times, and its owner does not tell us when, nor on which
 //! stream. So its record belongs to the graph: the graph keeps a *user object*, which the driver destroys with it, and then
 //! the records are freed. Until then they are looked at whenever somebody asks a stream of somebody else in the context for
-//! errors: who asks first is told. Memory that such launches need beside what they are given lives as long, too. The driver
-//! may not be called where it says that a graph is gone: memory is freed when somebody asks the next time, whichever stream.
+//! errors: who asks first is told. Memory that such launches need beside what they are given lives as long, too, and so do
+//! our own buffers that are captured: a buffer that is dropped may be used by the next replay. When that runs is for its owner
+//! to order with other uses of the buffer. Buffers that are allocated in the capture are nodes of the graph itself and are left
+//! to it. The driver may not be called where it says that a graph is gone: memory is freed when somebody asks the next time,
+//! whichever stream, or allocates a buffer on a GPU.
 
 use super::lock;
 use crate::context::CudaMemory;
-use crate::driver::{self, CaptureMode, DeviceMemory, MappedMemory};
+use crate::driver::{self, DeviceMemory, MappedMemory};
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
 use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
+use crate::storage::Storage;
 use cudarc::driver::sys;
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +52,8 @@ struct Records {
     slots: Mutex<Slots>,
     /// Of launches that need it.
     scratch: Mutex<Vec<DeviceMemory>>,
+    /// The memory of buffers that launches and copies were given, by its address on the host.
+    buffers: Mutex<FxHashMap<usize, Arc<Storage>>>,
     /// Whether the graph is gone, and nothing is left.
     is_freed: AtomicBool,
 }
@@ -65,6 +72,15 @@ struct Slot {
 
 // SAFETY: a slot points to memory that lives as long as its owner and that any thread may access; slots are used under a lock.
 unsafe impl Send for Slot {}
+
+/// A capture that goes on, of a stream, by somebody else.
+pub(crate) struct Capture<'s> {
+    captured: &'s Captured,
+    memory: &'s Arc<CudaMemory>,
+    /// The driver's number of it.
+    number: u64,
+    graph: sys::CUgraph,
+}
 
 /// A launch that is captured: its number, and where the GPU finds its record.
 pub(super) struct CapturedLaunch {
@@ -111,59 +127,16 @@ impl Captured {
         std::ptr::eq(self.ledger, records.ledger)
     }
 
-    /// A record for a launch that is given to the stream next, if that is being captured.
-    pub(super) fn acquire(
-        &self,
-        memory: &Arc<CudaMemory>,
+    /// The capture of the stream with this handle, which is alive and of the context `memory`, if somebody captures it.
+    pub(super) fn capture<'s>(
+        &'s self,
+        memory: &'s Arc<CudaMemory>,
         stream: sys::CUstream,
-        source: &Arc<dyn ReportSource>,
-    ) -> Result<Option<CapturedLaunch>> {
-        let records = self.records(memory, stream)?;
-        records.map(|records| records.acquire(source.clone())).transpose()
-    }
-
-    /// The address of memory that the graph keeps into which the stream is being captured, if it is.
-    pub(super) fn scratch(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream, bytes: usize) -> Result<Option<u64>> {
-        let Some(records) = self.records(memory, stream)? else { return Ok(None) };
-        // No capture uses what is allocated here but this one, when it is replayed.
-        let _mode = CaptureMode::relaxed();
-        let block = DeviceMemory::new(bytes)?;
-        let address = block.address();
-        lock(&records.scratch).push(block);
-        Ok(Some(address))
-    }
-
-    /// What the graph keeps into which the stream is being captured, if it is.
-    fn records(&self, memory: &Arc<CudaMemory>, stream: sys::CUstream) -> Result<Option<Arc<Records>>> {
+    ) -> Result<Option<Capture<'s>>> {
         memory.bind()?;
         // SAFETY: the stream is alive, its context is current.
-        let Some((id, graph)) = (unsafe { driver::capture_of(stream)? }) else { return Ok(None) };
-        let mut graphs = lock(&GRAPHS);
-        let known = graphs.iter().find(|(known, _)| *known == id).map(|(_, records)| records.clone());
-        let records = match known {
-            Some(records) => records,
-            None => {
-                let records = Arc::new(Records {
-                    memory: memory.clone(),
-                    stream: self.stream,
-                    ledger: self.ledger,
-                    slots: Mutex::default(),
-                    scratch: Mutex::default(),
-                    is_freed: AtomicBool::new(false),
-                });
-                let own = Arc::into_raw(records.clone());
-                // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
-                if let Err(error) = unsafe { driver::keep_with_graph(graph, own.cast_mut().cast(), destroyed) } {
-                    // SAFETY: nobody else has taken the reference.
-                    drop(unsafe { Arc::from_raw(own) });
-                    return Err(error);
-                }
-                graphs.push((id, records.clone()));
-                ARE_USED.store(true, Ordering::Release);
-                records
-            }
-        };
-        Ok(Some(records))
+        let found = unsafe { driver::capture_of(stream)? };
+        Ok(found.map(|(number, graph)| Capture { captured: self, memory, number, graph }))
     }
 
     /// Whether replays may report errors in the stream's context.
@@ -171,13 +144,19 @@ impl Captured {
         ARE_USED.load(Ordering::Acquire) && lock(&GRAPHS).iter().any(|(_, records)| self.is_of(records))
     }
 
+    /// Frees what graphs kept that are gone, and gives their last errors to the ledger.
+    #[inline]
+    pub(super) fn free_gone(&self) {
+        if ARE_GONE.load(Ordering::Acquire) {
+            sweep(self);
+        }
+    }
+
     /// Gives the errors that replays in the context have reported so far to the ledger, as those of this stream, and frees what
     /// graphs kept that are gone.
     #[inline]
     pub(super) fn collect(&self) {
-        if ARE_GONE.load(Ordering::Acquire) {
-            sweep(self);
-        }
+        self.free_gone();
         if ARE_USED.load(Ordering::Acquire) {
             self.collect_all();
         }
@@ -194,13 +173,73 @@ impl Captured {
     }
 }
 
+impl Capture<'_> {
+    /// The driver's number of the capture, which no other has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A record for a launch that is given to the stream next.
+    pub(super) fn acquire(&self, source: Arc<dyn ReportSource>) -> Result<CapturedLaunch> {
+        self.records()?.acquire(source)
+    }
+
+    /// The address of memory that the graph keeps.
+    pub(super) fn scratch(&self, bytes: usize) -> Result<u64> {
+        let records = self.records()?;
+        let block = DeviceMemory::new(bytes)?;
+        let address = block.address();
+        lock(&records.scratch).push(block);
+        Ok(address)
+    }
+
+    /// Has the graph keep buffers that what is given to the stream next uses. Those that were allocated in this capture are
+    /// the graph's already.
+    pub(crate) fn keep<'b>(&self, buffers: impl IntoIterator<Item = &'b Arc<Storage>>) -> Result<()> {
+        let mut records = None;
+        for buffer in buffers.into_iter().filter(|buffer| !buffer.is_of_capture(self.number)) {
+            let records: &Arc<Records> = match &mut records {
+                Some(records) => records,
+                none => none.insert(self.records()?),
+            };
+            lock(&records.buffers).entry(Arc::as_ptr(buffer).addr()).or_insert_with(|| buffer.clone());
+        }
+        Ok(())
+    }
+
+    /// What the graph keeps.
+    fn records(&self) -> Result<Arc<Records>> {
+        let mut graphs = lock(&GRAPHS);
+        if let Some((_, records)) = graphs.iter().find(|(known, _)| *known == self.number) {
+            return Ok(records.clone());
+        }
+        let records = Arc::new(Records {
+            memory: self.memory.clone(),
+            stream: self.captured.stream,
+            ledger: self.captured.ledger,
+            slots: Mutex::default(),
+            scratch: Mutex::default(),
+            buffers: Mutex::default(),
+            is_freed: AtomicBool::new(false),
+        });
+        let own = Arc::into_raw(records.clone());
+        // SAFETY: the graph is being captured, so it is alive; `destroyed` takes what it is given.
+        if let Err(error) = unsafe { driver::keep_with_graph(self.graph, own.cast_mut().cast(), destroyed) } {
+            // SAFETY: nobody else has taken the reference.
+            drop(unsafe { Arc::from_raw(own) });
+            return Err(error);
+        }
+        graphs.push((self.number, records.clone()));
+        ARE_USED.store(true, Ordering::Release);
+        Ok(records)
+    }
+}
+
 impl Records {
     fn acquire(&self, source: Arc<dyn ReportSource>) -> Result<CapturedLaunch> {
         let mut state = lock(&self.slots);
         let (block, place) = (state.slots.len() / BLOCK, state.slots.len() % BLOCK);
         if block == state.blocks.len() {
-            // Page-locked memory is nothing that a capture needs to be kept from.
-            let _mode = CaptureMode::relaxed();
             state.blocks.push(MappedMemory::new(BLOCK * size_of::<LaunchRecord>())?);
         }
         let memory = &state.blocks[block];
@@ -234,10 +273,12 @@ impl Records {
 
     fn free(&self) {
         self.memory.within(|| {
-            let _mode = CaptureMode::relaxed();
             *lock(&self.slots) = Slots::default();
             lock(&self.scratch).clear();
         });
+        // Buffers take locks when they drop, and bind their own context.
+        let buffers = std::mem::take(&mut *lock(&self.buffers));
+        self.memory.within(|| drop(buffers));
         self.is_freed.store(true, Ordering::Release);
     }
 }

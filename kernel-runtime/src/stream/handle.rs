@@ -75,8 +75,9 @@ impl<'s> RecordHandle<'s> {
 impl Drop for RecordHandle<'_> {
     fn drop(&mut self) {
         let done = match &self.stream.0.work {
-            Work::Cuda { ring, .. } => lock(ring).cancel(self.launch),
-            Work::Immediate => Some(Done { launch: self.launch, place: 0, error: None }),
+            Work::Cuda { ring, .. } if self.launched.is_some() => lock(ring).cancel(self.launch),
+            // The ring knows nothing of a launch that somebody else captures.
+            Work::Cuda { .. } | Work::Immediate => Some(Done { launch: self.launch, place: 0, error: None }),
         };
         if let Some(done) = done {
             self.end(done);

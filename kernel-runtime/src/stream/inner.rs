@@ -32,9 +32,18 @@ impl StreamInner {
 
     /// Looks at the record of a launch that is complete.
     pub(crate) fn examine(&self, launch: LaunchId) {
+        self.examine_by(launch, Ring::examine);
+    }
+
+    /// As `examine`, for somebody who may be wrong about the launch: one that has not failed may still do so.
+    pub(super) fn examine_failed(&self, launch: LaunchId) {
+        self.examine_by(launch, Ring::examine_failed);
+    }
+
+    fn examine_by(&self, launch: LaunchId, examine: impl FnOnce(&mut Ring<CudaQueue>, LaunchId) -> Option<Done>) {
         let Work::Cuda { ring, .. } = &self.work else { return };
         let mut ring = lock(ring);
-        let ended = ring.examine(launch);
+        let ended = examine(&mut ring, launch);
         if let Some(ended) = ended {
             self.ledger.lock().resolve(self.id, ended);
             return;
@@ -52,7 +61,7 @@ impl StreamInner {
     #[inline]
     pub(super) fn collect_replays(&self) {
         if let Work::Cuda { queue, captured, .. } = &self.work
-            && queue.is_foreign
+            && queue.is_shared()
         {
             captured.collect();
         }
@@ -60,7 +69,7 @@ impl StreamInner {
 
     /// Whether replays of somebody else's graphs may report errors to those who ask the stream.
     pub(super) fn has_replays(&self) -> bool {
-        matches!(&self.work, Work::Cuda { queue, captured, .. } if queue.is_foreign && captured.has_graphs())
+        matches!(&self.work, Work::Cuda { queue, captured, .. } if queue.is_shared() && captured.has_graphs())
     }
 
     /// Looks at the records of launches that are known to be complete, without waiting for anything. Others than the stream's
@@ -134,11 +143,16 @@ impl<'s> Collect<'s> {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         if let Work::Cuda { queue, ring, .. } = &self.work {
-            // The records must not be freed while a kernel may write to them. When waiting fails, the
-            // context is broken and no kernel runs in it any more.
+            // The records must not be freed while a kernel may write to them.
             let is_in_use = lock(ring).is_in_use();
             if is_in_use && let Err(error) = self.finish() {
-                log::warn!("a stream was dropped while its device does not answer: {error}");
+                // The context is broken, or somebody captures the stream, while launches from before may still run.
+                log::warn!("a stream was dropped that cannot be waited for, and its records stay: {error}");
+                std::mem::forget(std::mem::replace(&mut *lock(ring), Ring::new()));
+            }
+            // Destroying a stream ends a capture that it has joined.
+            if !queue.is_foreign && queue.is_captured().unwrap_or(true) {
+                std::mem::forget(queue.stream.clone());
             }
             // The fields that follow free pinned memory and events in the current context.
             let _ = queue.memory.bind();

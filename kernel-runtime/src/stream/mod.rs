@@ -25,6 +25,8 @@ mod captured;
 mod handle;
 mod inner;
 mod queue;
+#[cfg(all(test, jit, target_os = "linux"))]
+mod tests;
 
 use crate::context::{Context, CudaMemory};
 use crate::driver::{RawEvent, Timing};
@@ -35,7 +37,8 @@ use crate::ledger::Use;
 use crate::ledger::{Done, End, Ledger};
 use crate::report_slot::{LaunchId, ReportSource};
 use crate::ring::Ring;
-use captured::{Captured, CapturedLaunch};
+pub(crate) use captured::Capture;
+use captured::Captured;
 use cudarc::driver::CudaStream;
 pub use handle::RecordHandle;
 use inner::Collect;
@@ -72,16 +75,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The record of a launch that is given to a stream next, if somebody else captures that.
-#[inline]
-fn captured_launch(
-    queue: &CudaQueue,
-    captured: &Captured,
-    source: &Arc<dyn ReportSource>,
-) -> Result<Option<CapturedLaunch>> {
-    if queue.may_be_captured() { captured.acquire(&queue.memory, queue.stream.cu_stream(), source) } else { Ok(None) }
-}
-
 fn next_id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -105,6 +98,7 @@ impl Stream {
             handle: StreamHandle::new(stream.cu_stream()),
             per_thread,
             is_foreign,
+            is_shared: AtomicBool::new(is_foreign),
             home: std::thread::current().id(),
             strayed: AtomicBool::new(false),
             memory,
@@ -145,7 +139,7 @@ impl Stream {
         capture::refuse("recording an event")?;
         match &self.0.work {
             Work::Immediate => Ok(Event::now()),
-            Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream),
+            Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream, queue.may_be_captured()),
         }
     }
 
@@ -156,7 +150,10 @@ impl Stream {
             // Work of the CPU is done before it is recorded; a CPU stream that waits for a GPU
             // has to wait here and now.
             Work::Immediate => event.synchronize(),
-            Work::Cuda { queue, .. } => event.block(&queue.memory, &queue.stream),
+            Work::Cuda { queue, .. } => {
+                event.block(&queue.memory, &queue.stream)?;
+                if event.may_be_captured() { queue.note_joined() } else { Ok(()) }
+            }
         }
     }
 
@@ -166,7 +163,24 @@ impl Stream {
     }
 
     /// cudarc's stream, for launches and libraries that take one. `None` on the CPU.
+    ///
+    /// Whoever has it may capture the stream. From then on launches that can fail, and those on buffers, ask the driver whether
+    /// somebody does.
     pub fn cudarc(&self) -> Option<&Arc<CudaStream>> {
+        self.share();
+        self.cuda_stream()
+    }
+
+    /// Somebody else has a handle of the stream.
+    pub(crate) fn share(&self) {
+        if let Work::Cuda { queue, .. } = &self.0.work {
+            queue.share();
+        }
+    }
+
+    /// As `cudarc`, for what is done here.
+    #[inline]
+    pub(crate) fn cuda_stream(&self) -> Option<&Arc<CudaStream>> {
         match &self.0.work {
             Work::Immediate => None,
             Work::Cuda { queue, .. } => Some(&queue.stream),
@@ -219,8 +233,8 @@ impl Stream {
         capture::refuse("a launch by hand")?;
         let handle = match &self.0.work {
             Work::Immediate => RecordHandle::without_record(self),
-            Work::Cuda { queue, ring, captured } => match captured_launch(queue, captured, &source)? {
-                Some(launch) => RecordHandle::captured(self, launch),
+            Work::Cuda { queue, ring, .. } => match self.foreign_capture()? {
+                Some(capture) => self.acquire_captured(&capture, source)?,
                 None => {
                     queue.note_thread();
                     let mut done = Collect::new(&self.0);
@@ -233,20 +247,26 @@ impl Stream {
         Ok(handle)
     }
 
-    /// As `acquire_record`, for a launch whose uses of buffers are known, and which has been ordered after earlier ones.
-    /// Gives where the ledger has it as well.
+    /// A record for a launch that somebody else captures.
+    pub(crate) fn acquire_captured(
+        &self,
+        capture: &Capture<'_>,
+        source: Arc<dyn ReportSource>,
+    ) -> Result<RecordHandle<'_>> {
+        capture.acquire(source).map(|launch| RecordHandle::captured(self, launch))
+    }
+
+    /// As `acquire_record`, for a launch whose uses of buffers are known, which has been ordered after earlier ones, and which
+    /// nobody captures. Gives where the ledger has it as well.
     #[inline]
     pub(crate) fn acquire_record_of(
         &self,
         source: Arc<dyn ReportSource>,
         uses: impl ExactSizeIterator<Item = Option<Use>>,
     ) -> Result<RecordHandle<'_>> {
-        let Work::Cuda { queue, ring, captured } = &self.0.work else {
+        let Work::Cuda { queue, ring, .. } = &self.0.work else {
             return Ok(RecordHandle::without_record(self));
         };
-        if let Some(launch) = captured_launch(queue, captured, &source)? {
-            return Ok(RecordHandle::captured(self, launch));
-        }
         queue.note_thread();
         let mut done = Collect::new(&self.0);
         let mut ring = lock(ring);
@@ -264,6 +284,13 @@ impl Stream {
         }
     }
 
+    /// As `bind`, before this thread gives the stream work.
+    #[inline]
+    pub(crate) fn bind_for_work(&self) -> Result<()> {
+        self.note_thread();
+        self.bind()
+    }
+
     /// Whether somebody else captures the stream.
     pub(crate) fn is_captured(&self) -> Result<bool> {
         match &self.0.work {
@@ -272,13 +299,26 @@ impl Stream {
         }
     }
 
-    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
-    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+    /// The capture of the stream by somebody else, if there is one. Streams that nobody else knows cost no call of the driver.
+    #[inline]
+    pub(crate) fn foreign_capture(&self) -> Result<Option<Capture<'_>>> {
         match &self.0.work {
             Work::Cuda { queue, captured, .. } if queue.may_be_captured() => {
-                captured.scratch(&queue.memory, queue.stream.cu_stream(), bytes)
+                captured.capture(&queue.memory, queue.stream.cu_stream())
             }
             Work::Cuda { .. } | Work::Immediate => Ok(None),
+        }
+    }
+
+    /// The address of memory for launches that are given to the stream next, if somebody else captures it. The graph keeps it.
+    pub(crate) fn captured_scratch(&self, bytes: usize) -> Result<Option<u64>> {
+        self.foreign_capture()?.map(|capture| capture.scratch(bytes)).transpose()
+    }
+
+    /// Frees what somebody else's graphs kept that are gone.
+    pub(crate) fn free_gone_graphs(&self) {
+        if let Work::Cuda { captured, .. } = &self.0.work {
+            captured.free_gone();
         }
     }
 
@@ -301,9 +341,9 @@ impl Stream {
 
     /// Takes the error of a launch on this stream. The launch must be complete, which reading a
     /// buffer that it wrote or [`Stream::synchronize`] ensures; otherwise its error may be missed
-    /// here and found later.
+    /// here and found later, by those who read what it wrote too.
     pub fn take_error_of(&self, launch: LaunchId) -> Option<Error> {
-        self.0.examine(launch);
+        self.0.examine_failed(launch);
         self.0.ledger.lock().take(launch)
     }
 
@@ -416,8 +456,9 @@ impl Stream {
         // current; uses are checked with `check_context` before they are tracked.
         unsafe {
             event.record(queue.stream.cu_stream())?;
-            event.block(own.stream.cu_stream())
+            event.block(own.stream.cu_stream())?;
         }
+        if queue.may_be_captured() { own.note_joined() } else { Ok(()) }
     }
 }
 

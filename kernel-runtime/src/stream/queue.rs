@@ -5,7 +5,7 @@ use crate::driver::{self, CaptureMode, MappedMemory, RawEvent, Timing, wrap};
 use crate::error::{Error, Result};
 use crate::report_slot::LaunchRecord;
 use crate::ring::Queue;
-use cudarc::driver::{CudaStream, result as cu, sys};
+use cudarc::driver::{CudaStream, sys};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,8 +52,11 @@ pub(crate) struct CudaQueue {
     /// The driver's name of `stream`.
     pub(super) handle: StreamHandle,
     pub(super) per_thread: bool,
-    /// Whether somebody else may capture the stream.
+    /// Whether it is somebody else's, who may destroy it.
     pub(super) is_foreign: bool,
+    /// Whether somebody else may capture the stream: it is foreign, somebody has a handle of it, or it has joined a capture by
+    /// waiting for a stream that took part. It stays so.
+    pub(super) is_shared: AtomicBool,
     /// Of a stream that is another one on each thread: the thread that it was made on.
     pub(super) home: ThreadId,
     /// Whether another thread has launched on it, on a stream that nobody can name from here.
@@ -82,7 +85,35 @@ impl CudaQueue {
     /// Whether somebody else may be capturing the stream: not the legacy default stream, of which the driver captures nothing.
     #[inline]
     pub(super) fn may_be_captured(&self) -> bool {
-        self.is_foreign && !self.handle.is_legacy()
+        self.is_shared() && !self.handle.is_legacy()
+    }
+
+    /// Whether somebody else knows the stream.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        // Whoever captures the stream was given the handle, or has waited, before whoever must see it uses the stream.
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Somebody else has a handle of the stream.
+    pub(super) fn share(&self) {
+        // Launches of other threads read it: a store would take the line of the cache from them.
+        if !self.is_shared() {
+            self.is_shared.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The stream has been given a wait for what may be captured, which makes it a part of the capture.
+    pub(super) fn note_joined(&self) -> Result<()> {
+        if self.is_shared() {
+            return Ok(());
+        }
+        self.memory.bind()?;
+        // SAFETY: the stream is alive, its context is current.
+        if unsafe { driver::is_captured(self.stream.cu_stream())? } {
+            self.share();
+        }
+        Ok(())
     }
 
     /// Whether somebody else captures the stream.
@@ -102,7 +133,6 @@ impl Queue for CudaQueue {
 
     fn allocate(&self, records: usize) -> Result<(MappedMemory, NonNull<LaunchRecord>, u64)> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         let memory = MappedMemory::new(records * size_of::<LaunchRecord>())?;
         let host = NonNull::new(memory.host().cast()).ok_or_else(|| Error::Unsupported {
             what: "reporting errors of kernels".into(),
@@ -130,7 +160,6 @@ impl Queue for CudaQueue {
 
     fn is_reached(&self, mark: &RawEvent) -> Result<bool> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         mark.is_complete()
     }
 
@@ -149,7 +178,6 @@ impl Queue for CudaQueue {
 
     fn wait_mark(&self, mark: &RawEvent) -> Result<()> {
         self.memory.bind()?;
-        let _mode = CaptureMode::relaxed();
         mark.synchronize()
     }
 
@@ -164,9 +192,6 @@ impl Queue for CudaQueue {
                 reason: "nothing of it runs before its graph does; wait when the capture has ended".into(),
             });
         }
-        // Whose stream it is may be capturing another one, which a wait does not concern.
-        let _mode = self.is_foreign.then(CaptureMode::relaxed);
-        // SAFETY: the stream is alive.
-        unsafe { cu::stream::synchronize(self.stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
+        driver::wait_for(&self.stream)
     }
 }

@@ -4,7 +4,7 @@ use super::failing::{BEYOND, choose, number};
 use super::kernels::add;
 use super::owner::{Owner, on_a_gpu};
 use super::{N, numbers};
-use kernel_runtime::{Device, Error, Result, profile, synchronize_all};
+use kernel_runtime::{Buffer, Device, Error, Result, Stream, profile, synchronize_all};
 
 #[test]
 fn what_somebody_else_captures_runs_at_each_replay() -> Result<()> {
@@ -223,6 +223,47 @@ fn waits_leave_captures_of_other_streams_alone() -> Result<()> {
         graph.replay();
         captured.wait();
         assert_eq!(captured.read(out, N), owner.read(sum, N));
+        Ok(())
+    })
+}
+
+/// All that the runtime does with streams and memory of its own.
+#[test]
+fn work_of_ours_leaves_captures_of_others_alone() -> Result<()> {
+    on_a_gpu(|| {
+        let (captured, ours) = (Owner::new(), Device::cuda(0)?);
+        let device = captured.device()?;
+        let (x, out) = (captured.upload(&numbers()), captured.zeros(N));
+        let (own_x, index) = (ours.upload(&numbers())?, ours.upload(&[BEYOND + 1])?);
+        let choose_on = |stream: &Stream, to: &mut Buffer<f32>| -> Result<()> {
+            choose(&own_x, &index, to).grid(1).stream(stream).launch(&ours)
+        };
+        let (kept, stream) = (ours.zeros::<f32>(1)?, ours.new_stream()?);
+        let mut of_stream = ours.zeros(1)?;
+        choose_on(&stream, &mut of_stream)?;
+        let graph = captured.capture(|| {
+            // SAFETY: all is used in the order of the graph.
+            let (x, out) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(out, N)?) };
+            add::<_, 64>(x, x, out, N as i32).grid(5).launch(&device)?;
+            let (numbers, mut own) = (ours.upload(&numbers())?, ours.zeros(1)?);
+            choose_on(ours.default_stream(), &mut own)?;
+            assert_eq!(number(own.to_vec().map(drop)), Some(1));
+            let end = ours.default_stream().record()?;
+            while !end.is_complete()? {}
+            end.synchronize()?;
+            // The stream's launches are over when its records go.
+            assert_eq!(number(stream.synchronize()), Some(1));
+            drop((stream, of_stream));
+            let graph = ours.capture(|| choose_on(ours.default_stream(), &mut own))?;
+            graph.replay()?;
+            drop(graph);
+            assert_eq!(number(ours.synchronize()), Some(1));
+            drop((numbers, own, kept));
+            Ok(())
+        })?;
+        graph.replay();
+        captured.wait();
+        assert_eq!(captured.read(out, N), numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
         Ok(())
     })
 }

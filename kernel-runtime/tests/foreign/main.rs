@@ -1,6 +1,8 @@
 //! Kernels on streams and memory of somebody else, who may be capturing: on the CPU, and on the first GPU if there is one.
 
+mod buffers;
 mod captures;
+mod joined;
 mod owner;
 
 #[allow(dead_code, reason = "shared with other tests")]
@@ -12,7 +14,7 @@ mod kernels;
 
 use failing::{BEYOND, choose, number, pick, spread};
 use kernel_runtime::launch::shapes_of;
-use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, synchronize_all};
+use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, View, ViewMut, synchronize_all};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
 
@@ -244,6 +246,36 @@ fn threads_with_streams_of_their_own_never_wait_for_the_whole_gpu() -> Result<()
     })
 }
 
+/// What cannot fail has no record that would say where it was launched.
+fn check_that_strays_are_waited_for(
+    work: impl Fn(&Device, View<'_, f32>, ViewMut<'_, f32>) -> Result<()> + Sync,
+) -> Result<Vec<f32>> {
+    let owner = Owner::new();
+    let ctx = cudarc::driver::CudaContext::new(0).expect("there is a GPU");
+    let device = Device::from_cudarc(ctx.clone(), ctx.per_thread_stream())?;
+    let (x, out) = (owner.upload(&numbers()), owner.zeros(N));
+    std::thread::scope(|scope| {
+        // SAFETY: one thread uses them, until all is waited for.
+        let run = || work(&device, unsafe { device.borrow(x, N)? }, unsafe { device.borrow_mut(out, N)? });
+        scope.spawn(run).join().expect("no panic")
+    })?;
+    device.synchronize()?;
+    Ok(owner.read(out, N))
+}
+
+#[test]
+fn work_of_other_threads_on_their_default_streams_is_waited_for() -> Result<()> {
+    on_a_gpu(|| {
+        let sums = check_that_strays_are_waited_for(|device, x, out| {
+            add::<_, 128>(x, x, out, N as i32).grid(3).launch(device)
+        })?;
+        assert_eq!(sums, numbers().iter().map(|x| 2.0 * x).collect::<Vec<f32>>());
+        assert_eq!(check_that_strays_are_waited_for(|_, x, mut out| out.copy_from(&x))?, numbers());
+        assert_eq!(check_that_strays_are_waited_for(|_, _, mut out| out.fill(5.0))?, vec![5.0; N]);
+        Ok(())
+    })
+}
+
 #[test]
 fn the_legacy_stream_is_one_like_others() -> Result<()> {
     on_a_gpu(|| check_errors(&Owner::legacy()))
@@ -346,7 +378,18 @@ fn descriptors_are_made_of_borrowed_memory() -> Result<()> {
 fn foreign_streams_work_on_the_model_of_the_driver() {
     use tilewright_driver_model::{Schedule, Settings, run_again};
     for (seed, schedule) in [(1, Schedule::Random), (2, Schedule::Late), (3, Schedule::Random)] {
-        let settings = Settings { seed, schedule, ..Settings::default() };
+        let settings = Settings { seed, schedule, reads_pageable: seed == 3, ..Settings::default() };
         run_again(&settings).called("cuGraphLaunch", 20).called("cuLaunchKernelEx", 10_000);
     }
+}
+
+/// Where the driver does not allocate in the order of streams, a free waits.
+#[test]
+#[cfg(all(jit, target_os = "linux"))]
+fn captures_are_left_alone_on_the_model_without_pools() {
+    use tilewright_driver_model::{Settings, run};
+    let program = std::env::current_exe().expect("a test knows where it is");
+    let arguments = ["--exact", "captures::work_of_ours_leaves_captures_of_others_alone"];
+    let settings = Settings { pools: false, ..Settings::default() };
+    run(&program, &arguments, &settings).check().called("cuMemFree_v2", 3);
 }

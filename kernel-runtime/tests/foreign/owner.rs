@@ -1,9 +1,10 @@
 //! Somebody else: a program that has a stream, memory and graphs of the driver, and knows nothing of us.
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use kernel_runtime::{Device, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs a check if there is a GPU, or says that it is skipped.
 pub fn on_a_gpu(check: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -70,6 +71,12 @@ impl Owner {
         // SAFETY: the result has a place.
         ok(unsafe { sys::cuStreamCreate(&mut stream, 1) });
         Owner { stream }
+    }
+
+    /// With a stream of cudarc, which is kept.
+    pub fn of(stream: &Arc<CudaStream>) -> Owner {
+        std::mem::forget(stream.clone());
+        named(stream.cu_stream().addr())
     }
 
     /// With the default stream of the calling thread.
@@ -155,11 +162,23 @@ impl Owner {
 
     /// In the model, that a launch which cannot fail is one call of the driver, or two where handles do not name a context.
     pub fn check_that_launches_are_single_calls(&self, launch: impl Fn() -> Result<()>) -> Result<()> {
+        self.check_calls_of_launches(&[], launch)
+    }
+
+    /// In the model, that a launch which cannot fail is one call of the driver, behind these and questions for the context.
+    pub fn check_calls_of_launches(&self, before: &[&str], launch: impl Fn() -> Result<()>) -> Result<()> {
         launch()?;
-        if let Some(calls) = calls(launch)? {
-            assert_eq!(calls, ["cuLaunchKernelEx"]);
+        if let Some(mut calls) = calls(launch)? {
+            calls.retain(|call| call != "cuCtxGetCurrent");
+            assert_eq!(calls, [before, &["cuLaunchKernelEx"]].concat());
         }
         Ok(())
+    }
+
+    /// Fills so many numbers with zeros.
+    pub fn fill(&self, address: u64, len: usize) {
+        // SAFETY: the memory is as large.
+        ok(unsafe { sys::cuMemsetD32Async(address, 0, len, self.stream) });
     }
 
     /// In the model, that the driver is not called.
@@ -176,7 +195,7 @@ impl Owner {
         ok(unsafe { sys::cuCtxSetCurrent(std::ptr::null_mut()) });
     }
 
-    /// In the model, that the host does not wait for the whole context.
+    /// In the model, that memory is freed that no stream orders.
     pub fn check_that_memory_is_freed(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
         if let Some(calls) = calls(run)? {
             assert!(calls.iter().any(|call| call == "cuMemFree_v2"), "{calls:?}");
@@ -184,6 +203,15 @@ impl Owner {
         Ok(())
     }
 
+    /// In the model, that so many buffers are freed.
+    pub fn check_that_buffers_are_freed(&self, count: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(calls) = calls(run)? {
+            assert_eq!(calls.iter().filter(|call| *call == "cuMemFreeAsync").count(), count, "{calls:?}");
+        }
+        Ok(())
+    }
+
+    /// In the model, that the host does not wait for the whole context.
     pub fn check_that_nothing_waits_for_all(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
         if let Some(calls) = calls(run)? {
             let waits = calls.iter().filter(|call| *call == "cuCtxSynchronize").count();

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::gate::Entered;
 use crate::graph::{KernelNode, capture};
 use crate::ledger::{Ledger, LogPosition};
-use crate::stream::{RecordHandle, Stream, StreamHandle};
+use crate::stream::{Capture, RecordHandle, Stream, StreamHandle};
 use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
@@ -119,9 +119,9 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
         Some(params) => params,
         None => others.insert(Params::new()).pack(call.kernel, &ready.variant.artifact.code.abi, args, &report_slot)?,
     };
-    // Handles of streams know their context. The others mean a stream of the current one.
+    // Handles of streams know their context. The others mean a stream of the current one, or of the thread.
     if !handle.is_own() {
-        stream.bind()?;
+        stream.bind_for_work()?;
     }
     // SAFETY: there is one value for each parameter of the function, in its order; buffers are
     // borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
@@ -143,14 +143,19 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
 /// itself, and gets a record, or it reads what depends on one that can.
 #[inline]
 fn note<'s>(args: &[Arg<'_>], ready: &Ready, stream: &'s Stream) -> Result<Option<RecordHandle<'s>>> {
-    let loads = ready.plan.loads();
-    match &ready.variant.reports {
+    let (loads, reports) = (ready.plan.loads(), &ready.variant.reports);
+    // Borrowed memory is kept by whoever captures, so that a launch which needs no record need not know.
+    let capture = match reports.is_some() || args.iter().any(Arg::is_own) {
+        true => stream.foreign_capture()?,
+        false => None,
+    };
+    if let Some(capture) = capture {
+        return note_captured(args, ready, stream, &capture);
+    }
+    match reports {
         Some(reports) => {
             let record = stream.acquire_record_of(reports.clone(), loads.uses(args))?;
-            // What is captured has not run: what buffers hold is as it was.
-            if record.place() != 0 {
-                loads::set_suspect(args, record.place());
-            }
+            loads::set_suspect(args, record.place());
             Ok(Some(record))
         }
         None => {
@@ -160,6 +165,19 @@ fn note<'s>(args: &[Arg<'_>], ready: &Ready, stream: &'s Stream) -> Result<Optio
             Ok(None)
         }
     }
+}
+
+/// Lets the graph into which somebody else captures the stream keep the buffers. What is captured has not run: what they hold
+/// is as it was.
+#[cold]
+fn note_captured<'s>(
+    args: &[Arg<'_>],
+    ready: &Ready,
+    stream: &'s Stream,
+    capture: &Capture<'_>,
+) -> Result<Option<RecordHandle<'s>>> {
+    capture.keep(args.iter().filter_map(Arg::own))?;
+    ready.variant.reports.as_ref().map(|reports| stream.acquire_captured(capture, reports.clone())).transpose()
 }
 
 #[cold]
