@@ -64,6 +64,8 @@ impl RunningSum {
 mod tests {
     use super::*;
     use crate::data::normal;
+    use kernel_core::ir::DType;
+    use kernel_core::num;
     use tilewright::prelude::f16;
 
     /// Products that an instruction adds.
@@ -112,7 +114,7 @@ mod tests {
                 let all = products(seed, count);
                 let want = running(&all);
                 let tolerance = RunningSum::tolerance::<f16>([&want]);
-                let admits = |sum: f64| tolerance.admits(f16::from_f64(sum).to_f64(), want.value());
+                let admits = |sum: f64| tolerance.admits(num::round(sum, DType::F16), want.value());
                 assert!(admits(stepwise(&all)), "{count} products of {seed} by the tensor cores");
                 let (front, back) = all.split_at(count / 4 + STEP);
                 assert!(admits(stepwise(front) + stepwise(back)), "{count} products of {seed} in two parts");

@@ -1,7 +1,8 @@
 //! The instructions that compute.
 
 use half::{bf16, f16};
-use kernel_core::num::{F8E4M3, F8E5M2};
+use kernel_core::ir::{DType, Literal};
+use kernel_core::num::{self, F8E4M3, F8E5M2};
 
 use super::parse::Instruction;
 
@@ -60,13 +61,25 @@ fn flushing(instruction: &Instruction, a: &[u64]) -> Option<u64> {
     Some(if single(to) { flushed(result) } else { result })
 }
 
-fn from_float(value: f64, ty: &str) -> u64 {
+/// The nearest float of a type, with one rounding, which the conversions of `half` from f64 do not promise.
+pub fn from_float(value: f64, ty: &str) -> u64 {
     match ty {
-        "f16" => u64::from(f16::from_f64(value).to_bits()),
-        "bf16" => u64::from(bf16::from_f64(value).to_bits()),
+        "f16" | "bf16" | "f64" => {
+            let dtype = DType::from_name(ty).unwrap_or_else(|| panic!("`{ty}` is no dtype"));
+            num::to_bits(Literal::float(value), dtype).unwrap_or_else(|| panic!("`{ty}` is no float type"))
+        }
         "f32" => u64::from((value as f32).to_bits()),
-        "f64" => value.to_bits(),
         _ => panic!("`{ty}` is no float type"),
+    }
+}
+
+/// The nearest float to an integer, with one rounding.
+fn from_int(number: i128, ty: &str) -> u64 {
+    let dtype = DType::from_name(ty).unwrap_or_else(|| panic!("`{ty}` is no dtype"));
+    match num::normalise(Literal::Int(number), dtype).and_then(|literal| num::to_bits(literal, dtype)) {
+        Some(bits) => bits,
+        // Beyond the largest number.
+        None => from_float(f64::INFINITY.copysign(number as f64), ty),
     }
 }
 
@@ -148,8 +161,7 @@ fn convert(modifiers: &[&str], value: u64) -> u64 {
                 let too_far = (nearest as f64).abs() > (number as f64).abs();
                 u64::from(if too_far { f32::from_bits(nearest.to_bits() - 1) } else { nearest }.to_bits())
             }
-            ("f32", _) => u64::from((number as f32).to_bits()),
-            _ => from_float(number as f64, to),
+            _ => from_int(number, to),
         };
     }
     let x = float(value, from);
@@ -382,5 +394,22 @@ mod tests {
         }
         assert_eq!((of("min", 2.0, 1.0), of("max", 2.0, 1.0)), (1.0f32.to_bits(), 2.0f32.to_bits()));
         assert!(f32::from_bits(of("max", f32::NAN, f32::NAN)).is_nan());
+    }
+    #[test]
+    fn conversions_round_once() {
+        let of = |to: &str, from: &str, bits: u64| convert(&["rn", to, from], bits);
+        let double = |to: &str, number: f64| of(to, "f64", number.to_bits());
+        // Slightly more than the middle between two neighbours, which is where rounding to f32 first arrives.
+        assert_eq!(double("f16", 1.0 + 1.0 / 2048.0 + 1e-9), 0x3c01);
+        assert_eq!(double("bf16", 1.0 + 1.0 / 256.0 + 1e-9), 0x3f81);
+        let above = 2_105_345.0;
+        assert_eq!(double("bf16", above), u64::from(bf16::from_f32(above as f32).to_bits()));
+        assert_eq!(of("bf16", "f32", u64::from((above as f32).to_bits())), double("bf16", above));
+        // And where f64 arrives.
+        assert_eq!(of("bf16", "u64", (1 << 60) + (1 << 52) + 1), 0x5d81);
+        assert_eq!(of("bf16", "s64", (-(1i64 << 60) - (1 << 52) - 1) as u64), 0xdd81);
+        assert_eq!((of("f16", "u32", 65520), of("f16", "s32", -65520i64 as u64)), (0x7c00, 0xfc00));
+        assert_eq!(double("f16", -0.0), 0x8000);
+        assert!(f16::from_bits(double("f16", f64::NAN) as u16).is_nan());
     }
 }

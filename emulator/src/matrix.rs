@@ -5,6 +5,7 @@
 use half::{bf16, f16};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
+use super::arithmetic::from_float;
 use super::parse::{Instruction, Operand};
 use super::run::{Block, WARP};
 
@@ -192,8 +193,7 @@ impl Block<'_> {
             };
             let new: Vec<u64> = (0..old.len())
                 .map(|place| match ty {
-                    "f16" => (0..2)
-                        .fold(0, |word, e| word | u64::from(f16::from_f64(value(2 * place + e)).to_bits()) << (16 * e)),
+                    "f16" => (0..2).fold(0, |word, e| word | from_float(value(2 * place + e), ty) << (16 * e)),
                     _ => word_of(value(place), ty),
                 })
                 .collect();

@@ -5,7 +5,8 @@ mod support;
 use kernel_codegen::report::ConversionKind;
 use kernel_codegen::{CodegenError, Compiled, Options, Target, compile, compile_placed};
 use kernel_core::interp::HostBuffer;
-use kernel_core::ir::{DType, DotInstruction, DotOp, Op, Placed};
+use kernel_core::ir::{DType, DotInstruction, DotOp, Literal, Op, Placed};
+use kernel_core::num;
 use kernel_core::verify::verify;
 use support::differential::{Agreement, agrees, emulate, from_bytes};
 use support::{assemble, count, kernel};
@@ -120,8 +121,10 @@ fn numbers(dtype: &str, len: usize, salt: u32, fraction: bool) -> (HostBuffer, V
 
 fn encode(dtype: DType, value: f64) -> Vec<u8> {
     match dtype {
-        DType::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
-        DType::BF16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
+        DType::F16 | DType::BF16 => {
+            let bits = num::to_bits(Literal::float(value), dtype).expect("a float");
+            (bits as u16).to_le_bytes().to_vec()
+        }
         DType::F32 => (value as f32).to_le_bytes().to_vec(),
         DType::F64 => value.to_le_bytes().to_vec(),
         DType::I8 => (value as i8).to_le_bytes().to_vec(),

@@ -6,9 +6,10 @@ use kernel_codegen::{Options, Target, compile};
 use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_core::ir::{
     BinaryOp, Bound, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
-    Func, Level, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
+    Func, Level, Literal, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
 };
 use kernel_core::math::MathFn;
+use kernel_core::num;
 
 const AT: Span = Span::UNKNOWN;
 const SIZE: i64 = 256;
@@ -147,10 +148,9 @@ fn samples(dtype: DType) -> HostBuffer {
             1 if dtype.is_float() => {
                 let x = (next() >> 40) as f64 / f64::from(1 << 20) - 8.0;
                 match dtype {
-                    DType::F16 => u64::from(half::f16::from_f64(x).to_bits()),
-                    DType::BF16 => u64::from(half::bf16::from_f64(x).to_bits()),
                     DType::F32 => u64::from((x as f32).to_bits()),
-                    _ => x.to_bits(),
+                    DType::F64 => x.to_bits(),
+                    _ => num::to_bits(Literal::float(x), dtype).expect("a float"),
                 }
             }
             _ => next(),

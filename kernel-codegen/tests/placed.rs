@@ -54,7 +54,7 @@ fn placed(dtype: &str, layouts: &[LinearLayout], body: &str) -> Placed {
 
 fn halves(len: usize) -> HostBuffer {
     (0..len)
-        .map(|i| half::f16::from_f64(f64::from((i as u32).wrapping_mul(40503) % 33) - 16.0))
+        .map(|i| half::f16::from_f32(((i as u32).wrapping_mul(40503) % 33) as f32 - 16.0))
         .collect::<Vec<_>>()
         .into()
 }

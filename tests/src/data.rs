@@ -1,8 +1,8 @@
 //! Elements of any dtype, each as its bits in the low end of a `u64`.
 
 use half::{bf16, f16};
-use kernel_core::ir::DType;
-use kernel_core::num::{F8E4M3, F8E5M2};
+use kernel_core::ir::{DType, Literal};
+use kernel_core::num::{self, F8E4M3, F8E5M2};
 
 /// A list of elements of one dtype.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,12 +95,21 @@ pub fn from_f64(dtype: DType, value: f64) -> u64 {
     match dtype {
         DType::F8E4M3 => u64::from(F8E4M3::from_f64(value).to_bits()),
         DType::F8E5M2 => u64::from(F8E5M2::from_f64(value).to_bits()),
-        DType::F16 => u64::from(f16::from_f64(value).to_bits()),
-        DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+        DType::F16 | DType::BF16 => num::to_bits(Literal::float(value), dtype).unwrap_or_default(),
         DType::F32 => u64::from((value as f32).to_bits()),
         DType::F64 => value.to_bits(),
         other => panic!("{other} is no float"),
     }
+}
+
+/// The nearest `f16`, with the one rounding that the conversions of `half` from f64 do not promise.
+pub fn f16_from_f64(value: f64) -> f16 {
+    f16::from_bits(from_f64(DType::F16, value) as u16)
+}
+
+/// The nearest `bf16`, likewise.
+pub fn bf16_from_f64(value: f64) -> bf16 {
+    bf16::from_bits(from_f64(DType::BF16, value) as u16)
 }
 
 /// The bits of a small integer in any dtype.

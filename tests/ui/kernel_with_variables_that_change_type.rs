@@ -35,4 +35,14 @@ fn carried<const M: usize, const N: usize>(x: Ptr<f32>, y: Ptr<f32>, out: PtrMut
     flag = 1;
 }
 
+#[kernel]
+fn summed(x: Ptr<f32>, n: i32) {
+    let mut total = 0;
+    let mut largest = i32::MIN;
+    for i in 0..n {
+        total = total + load(x + i);
+        largest = maximum(largest, load(x + i));
+    }
+}
+
 fn main() {}

@@ -207,7 +207,7 @@ impl Count<'_> {
             ElementwiseOp::Binary { op } => num::binary(*op, dtype(first?)?, operand(0)?, operand(1)?),
             ElementwiseOp::Compare { op } => num::compare(*op, operand(0)?, operand(1)?).map(Literal::Bool),
             ElementwiseOp::Select => num::select(operand(0)?, operand(1)?, operand(2)?),
-            ElementwiseOp::Cast { .. } => num::cast(operand(0)?, dtype(result)?),
+            ElementwiseOp::Cast { .. } => Some(num::cast(operand(0)?, dtype(result)?)),
             ElementwiseOp::Fma | ElementwiseOp::FloatInt { .. } | ElementwiseOp::Bitcast { .. } => None,
         }
     }

@@ -1,8 +1,7 @@
 //! Values as bits in memory: types, constants, packing into the words of an instruction.
 
-use half::{bf16, f16};
 use kernel_core::ir::{DType, Literal};
-use kernel_core::num::{F8E4M3, F8E5M2};
+use kernel_core::num::{self, F8E4M3, F8E5M2};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::types::{BasicTypeEnum, FloatType};
 use kernel_llvm::inkwell::values::{BasicValueEnum, IntValue};
@@ -91,8 +90,8 @@ impl<'ctx> Ir<'ctx> {
             Literal::Float(bits) => {
                 let value = f64::from_bits(bits);
                 match dtype {
-                    DType::F16 => u64::from(f16::from_f64(value).to_bits()),
-                    DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+                    // With one rounding, which the conversions of `half` from f64 do not promise.
+                    DType::F16 | DType::BF16 => num::to_bits(Literal::float(value), dtype).unwrap_or_default(),
                     DType::F8E4M3 => u64::from(F8E4M3::from_f64(value).to_bits()),
                     DType::F8E5M2 if value.is_infinite() => {
                         if value > 0.0 {

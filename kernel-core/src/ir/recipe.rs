@@ -147,7 +147,7 @@ impl Recipe {
             Source::Binary(op, a, b) => binary(op, step.dtype, at(a), at(b)),
             Source::Compare(op, a, b) => compare(op, at(a), at(b)).map(Literal::Bool),
             Source::Select(condition, a, b) => crate::num::select(at(condition), at(a), at(b)),
-            Source::Cast(a) => cast(at(a), step.dtype),
+            Source::Cast(a) => Some(cast(at(a), step.dtype)),
         };
         // Of what a recipe may have, everything has a result: see `is_total`.
         result.and_then(|value| to_bits(value, step.dtype)).unwrap_or(0)

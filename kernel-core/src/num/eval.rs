@@ -256,22 +256,14 @@ pub fn fma(dtype: DType, a: Literal, b: Literal, c: Literal) -> Option<Literal> 
     float(dtype, || (a as f32).mul_add(b as f32, c as f32), || a.mul_add(b, c))
 }
 
-/// The conversion of a constant from one dtype to another, as Rust's `as`.
-///
-/// `None` where converting to f16 or bf16 directly and through f32 differ.
-pub fn cast(value: Literal, to: DType) -> Option<Literal> {
-    let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
-    Some(match value {
+/// The conversion of a constant from one dtype to another, as Rust's `as`, with one rounding.
+pub fn cast(value: Literal, to: DType) -> Literal {
+    match value {
         Literal::Bool(b) if to == DType::Bool => Literal::Bool(b),
-        Literal::Bool(b) => return cast(Literal::Int(i128::from(b)), to),
+        Literal::Bool(b) => cast(Literal::Int(i128::from(b)), to),
         Literal::Int(i) if to == DType::Bool => Literal::Bool(i != 0),
         Literal::Int(i) if to.is_int() => Literal::Int(wrap(i, to)),
-        Literal::Int(i) => {
-            if narrow && i.unsigned_abs() > 1 << 24 {
-                return None;
-            }
-            Literal::float(round_int(i, to))
-        }
+        Literal::Int(i) => Literal::float(round_int(i, to)),
         Literal::Float(bits) => {
             let float = f64::from_bits(bits);
             if to == DType::Bool {
@@ -280,13 +272,10 @@ pub fn cast(value: Literal, to: DType) -> Option<Literal> {
                 // `as` truncates, saturates at i128 and makes 0 of NaN; the clamp saturates at the dtype.
                 Literal::Int((float as i128).clamp(to.int_min(), to.int_max()))
             } else {
-                if narrow && round(float, DType::F32).to_bits() != bits {
-                    return None;
-                }
                 Literal::float(round(float, to))
             }
         }
-    })
+    }
 }
 
 /// The same bits in another dtype of the same width.

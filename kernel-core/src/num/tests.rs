@@ -138,14 +138,17 @@ fn integer_arithmetic_is_total() {
 #[test]
 fn conversions_are_rusts() {
     let f = Literal::float;
-    assert_eq!(cast(f(f64::NAN), DType::I32), Some(Literal::Int(0)));
-    assert_eq!(cast(f(-1.5), DType::U8), Some(Literal::Int(0)));
-    assert_eq!(cast(f(1e30), DType::U64), Some(Literal::Int(u64::MAX.into())));
-    assert_eq!(cast(f(f64::NAN), DType::Bool), Some(Literal::Bool(true)));
-    assert_eq!(cast(Literal::Int(300), DType::I8), Some(Literal::Int(44)));
-    assert_eq!(cast(Literal::Bool(true), DType::F16), Some(f(1.0)));
-    assert_eq!(cast(f(1e6), DType::F16), Some(f(f64::INFINITY)));
-    assert_eq!(cast(Literal::Int(16_777_217), DType::F32), Some(f(16_777_216.0)));
+    assert_eq!(cast(f(f64::NAN), DType::I32), Literal::Int(0));
+    assert_eq!(cast(f(-1.5), DType::U8), Literal::Int(0));
+    assert_eq!(cast(f(1e30), DType::U64), Literal::Int(u64::MAX.into()));
+    assert_eq!(cast(f(f64::NAN), DType::Bool), Literal::Bool(true));
+    assert_eq!(cast(Literal::Int(300), DType::I8), Literal::Int(44));
+    assert_eq!(cast(Literal::Bool(true), DType::F16), f(1.0));
+    assert_eq!(cast(f(1e6), DType::F16), f(f64::INFINITY));
+    assert_eq!(cast(Literal::Int(16_777_217), DType::F32), f(16_777_216.0));
+    // Just above the middle of two neighbours, where rounding to f32 or f64 first arrives.
+    assert_eq!(cast(f(1.0 + 2f64.powi(-11) + 2f64.powi(-40)), DType::F16), f(1.0 + 2f64.powi(-10)));
+    assert_eq!(cast(Literal::Int((1 << 60) + (1 << 52) + 1), DType::BF16), f(2f64.powi(60) + 2f64.powi(53)));
     assert_eq!(bitcast(f(1.0), DType::F32, DType::I32), Some(Literal::Int(0x3f80_0000)));
     assert_eq!(bitcast(Literal::Int(-0x8000), DType::I16, DType::F16), Some(f(-0.0)));
 }

@@ -99,7 +99,7 @@ fn folded(
         }
         (ElementwiseOp::Fma, &[a, b, c]) => num::fma(dtype, a, b, c).map(|v| (v, dtype)),
         (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) if *to == dtype => Some((a, dtype)),
-        (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) => num::cast(a, *to).map(|v| (v, *to)),
+        (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) => Some((num::cast(a, *to), *to)),
         (ElementwiseOp::Bitcast { to: Dt::Known(to) }, &[a]) => num::bitcast(a, dtype, *to).map(|v| (v, *to)),
         (
             ElementwiseOp::Unary { .. }

@@ -79,6 +79,7 @@ impl Checker<'_> {
                 let node = self.slot(ty, place);
                 self.seen_by_element(Operand { node, place }, name)?;
                 self.stmts.push(Stmt::Read(node, *var));
+                self.reads.insert(node.0, *var);
                 Ok(Val::One(Operand { node, place }))
             }
             Binding::Dim(constexpr) => self.use_constexpr(constexpr, place).map(Val::One),

@@ -99,6 +99,17 @@ impl Checker<'_> {
         what: &str,
         place: SourceRange,
     ) -> Reported {
+        let before = self.errors.list().len();
+        let reported = self.disagreement(mismatch, a, b, what, place);
+        if self.errors.list().len() == before + 1
+            && let Some(help) = self.begun_with_integer(a, b)
+        {
+            self.errors.rehelp(help);
+        }
+        reported
+    }
+
+    fn disagreement(&mut self, mismatch: Mismatch, a: Operand, b: Operand, what: &str, place: SourceRange) -> Reported {
         // The operand whose dtype is still open is the literal.
         let open = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.class(dt).is_some());
         let literal = if open(self, b) || !open(self, a) { b } else { a };

@@ -17,14 +17,14 @@ use crate::types::{DtRef, VTy};
 impl Checker<'_> {
     /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
     pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
-        // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
-        let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
-        let through = if narrow { DType::F32 } else { to };
-        let span = SourceRange::of_path(path).start;
-        let ident = proc_macro2::Ident::new(through.name(), span);
-        let tokens = quote_spanned!(span=> (#path as ::core::primitive::#ident));
-        let operand = self.computed_constant(path, tokens, through, place)?;
-        if narrow { self.cast(operand, to.into(), place) } else { Ok(operand) }
+        let ident = proc_macro2::Ident::new(to.name(), SourceRange::of_path(path).start);
+        if matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16) {
+            // Rust's `as` knows no 16-bit and 8-bit floats. The cast rounds once, as it does for what is known at the launch.
+            let operand = self.computed_constant(path, odd_double(path), DType::F64, place)?;
+            return self.cast(operand, to.into(), place);
+        }
+        let tokens = quote_spanned!(ident.span()=> (#path as ::core::primitive::#ident));
+        self.computed_constant(path, tokens, to, place)
     }
 
     /// `LIMIT as T`: what the constant is as `T` is known when the kernel is compiled, so rustc gives it in several forms.
@@ -105,4 +105,33 @@ impl Checker<'_> {
         };
         Ok(self.constant_operand(index, place))
     }
+}
+
+/// A constant of any type as an `f64` that 16-bit and 8-bit floats are rounded from as if from the constant.
+///
+/// Every float is an `f64`. An integer that is none is rounded to odd: cut off towards zero, with the lowest bit set.
+fn odd_double(path: &Path) -> TokenStream {
+    let span = SourceRange::of_path(path).start;
+    let as_type = |number: &TokenStream, name: &str| {
+        let ident = proc_macro2::Ident::new(name, span);
+        quote_spanned!(span=> (#number as ::core::primitive::#ident))
+    };
+    let exact = quote_spanned!(span=> #path);
+    let nearest = as_type(&exact, "f64");
+    // A float has the same whole part as itself. 128 bits hold every integer, negative ones with a sign.
+    let [signed, unsigned] = ["i128", "u128"].map(|name| (as_type(&exact, name), as_type(&nearest, name)));
+    let odd = |(exact, nearest): (TokenStream, TokenStream), beyond: TokenStream, double: &TokenStream| {
+        quote_spanned! {span=>
+            if #nearest == #exact {
+                #double
+            } else {
+                ::core::primitive::f64::from_bits(
+                    (::core::primitive::f64::to_bits(#double) - (#nearest #beyond #exact) as ::core::primitive::u64) | 1
+                )
+            }
+        }
+    };
+    let below = odd(signed, quote_spanned!(span=> <), &nearest);
+    let above = odd(unsigned, quote_spanned!(span=> >), &nearest);
+    quote_spanned!(span=> (if #nearest < 0.0 { #below } else { #above }))
 }

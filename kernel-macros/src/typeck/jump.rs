@@ -7,7 +7,7 @@ use syn::{ExprBreak, ExprContinue, ExprReturn, Lifetime};
 use super::annotation::Annotation;
 use super::block::Flow;
 use super::control::Givers;
-use super::{Checker, Context, Operand, Val, Variable};
+use super::{Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
@@ -278,9 +278,7 @@ impl Checker<'_> {
             Val::One(operand) => {
                 let ty = self.ty(*operand).clone();
                 let slot = self.slot(ty.clone(), operand.place);
-                self.variables.push(Variable { name: String::new(), ty, depth: self.contexts.len() });
-                let var = VarId(self.variables.len() - 1);
-                self.stmts.push(Stmt::Assign(var, operand.node));
+                let var = self.new_variable("", ty, operand.node);
                 self.loops[target].results.push((slot, var));
                 Val::One(Operand { node: slot, place: operand.place })
             }

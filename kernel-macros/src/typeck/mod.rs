@@ -3,6 +3,7 @@
 //! One walk over the body in evaluation order. Each expression becomes nodes and statements, each mistake a message on
 //! the user's tokens; a value whose expression was wrong stays silent wherever it is used.
 
+mod accumulator;
 mod annotation;
 mod args;
 mod atomic;
@@ -180,6 +181,10 @@ struct Variable {
     ty: VTy,
     /// How many contexts surround its declaration.
     depth: usize,
+    /// Its first value.
+    begin: NodeId,
+    /// Whether its type is written where it is declared.
+    annotated: bool,
 }
 
 /// What surrounds the code that is being checked.
@@ -240,6 +245,10 @@ pub struct Checker<'a> {
     types: Types,
     nodes: Vec<Node>,
     variables: Vec<Variable>,
+    /// The variables from which nodes are read.
+    reads: BTreeMap<usize, VarId>,
+    /// The variables to which what is checked is assigned.
+    assigned: Vec<VarId>,
     constants: Vec<Constant>,
     /// Paths of constants that a shape needs.
     shape_constants: BTreeSet<String>,
@@ -331,6 +340,8 @@ impl<'a> Checker<'a> {
             types: Types::default(),
             nodes: Vec::new(),
             variables: Vec::new(),
+            reads: BTreeMap::new(),
+            assigned: Vec::new(),
             constants: Vec::new(),
             shape_constants: BTreeSet::new(),
             scopes: vec![Scope::default()],
@@ -414,7 +425,13 @@ impl<'a> Checker<'a> {
     }
 
     fn new_variable(&mut self, name: &str, ty: VTy, value: NodeId) -> VarId {
-        self.variables.push(Variable { name: name.to_string(), ty, depth: self.contexts.len() });
+        self.variables.push(Variable {
+            name: name.to_string(),
+            ty,
+            depth: self.contexts.len(),
+            begin: value,
+            annotated: false,
+        });
         let var = VarId(self.variables.len() - 1);
         self.stmts.push(Stmt::Assign(var, value));
         var

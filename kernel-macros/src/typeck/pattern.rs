@@ -7,6 +7,7 @@ use syn::{Ident, Pat};
 
 use super::{Binding, Checker, Val};
 use crate::error::Checked;
+use crate::help::Help;
 use crate::source_range::SourceRange;
 
 /// The names of a pattern.
@@ -57,7 +58,11 @@ impl Checker<'_> {
                 Ok(val) => {
                     let found = self.show_val(&val);
                     let message = format!("this pattern takes {} values, found {found}", tuple.elems.len());
-                    let reported = self.report(SourceRange::of_pat(pat), message);
+                    let help = if tuple.elems.len() == 2 { self.with_indices(val.place()) } else { None };
+                    let reported = match help {
+                        Some(help) => self.report_help(SourceRange::of_pat(pat), message, help),
+                        None => self.report(SourceRange::of_pat(pat), message),
+                    };
                     self.poison_all(tuple.elems.iter(), reported);
                 }
                 Err(reported) => self.poison_all(tuple.elems.iter(), reported),
@@ -70,6 +75,15 @@ impl Checker<'_> {
                 self.bind_silent(other);
             }
         }
+    }
+
+    /// `max(x, return_indices = true)` for `argmax(x)`, where the value is wanted too.
+    fn with_indices(&self, value: SourceRange) -> Option<Help> {
+        let text = self.source.text(value)?;
+        let args =
+            |name: &str| Some(text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?.trim_end_matches(','));
+        let (name, args) = ["max", "min"].into_iter().find_map(|name| Some((name, args(&format!("arg{name}"))?)))?;
+        Some(Help::write(value, format!("{name}({args}, return_indices = true)")))
     }
 
     /// Refuses a name that patterns bind twice: those of a `let`, or of the parameters of a closure.

@@ -73,7 +73,8 @@ impl Checker<'_> {
         let rank = self.ty(x).shape.len();
         let kept = kinds.iter().filter(|new| !**new).count();
         if kept != rank {
-            let message = format!("the index keeps {kept} axes, but the tile has {rank}");
+            let axes = if kept == 1 { "axis" } else { "axes" };
+            let message = format!("the index keeps {kept} {axes}, but the tile has {rank}");
             let example: Vec<&str> = std::iter::repeat_n("..", rank).chain(["None"]).collect();
             let help = format!("write one `..` for each axis: `[({})]`", example.join(", "));
             return Err(self.report_help(SourceRange::of(&index.index), message, help));

@@ -117,13 +117,19 @@ impl Checker<'_> {
             (Ok(val), None) => Ok(val),
         };
         self.unique(&[pat]);
+        let first = self.variables.len();
         self.bind_pattern(pat, val);
+        self.variables[first..].iter_mut().for_each(|variable| variable.annotated = ty.is_some());
         false
     }
 
     /// Whether control never comes to the assignment.
     fn assign(&mut self, assign: &ExprAssign) -> bool {
-        let Some(val) = self.value_if_reached(&assign.right) else { return true };
+        let variables = self.assigned_variables(&assign.left);
+        let outer = std::mem::replace(&mut self.assigned, variables);
+        let val = self.value_if_reached(&assign.right);
+        self.assigned = outer;
+        let Some(val) = val else { return true };
         self.assign_to(&assign.left, val);
         false
     }
@@ -309,8 +315,12 @@ impl Checker<'_> {
         if let VElem::Data(dt) = ty.elem {
             let before = self.errors.list().len();
             let result = self.expect(operand, dt, &format!("what is assigned to `{name}`"));
-            if result.is_err() && self.errors.list().len() == before + 1 && self.types.known(dt).is_some() {
-                self.shadow_help(&name, operand);
+            if result.is_err() && self.errors.list().len() == before + 1 {
+                match self.begin_with_float(var, operand) {
+                    Some(help) => self.errors.rehelp(help),
+                    None if self.types.known(dt).is_some() => self.shadow_help(&name, operand),
+                    None => {}
+                }
             }
             result?;
         }
@@ -344,8 +354,12 @@ impl Checker<'_> {
         let ty = self.variables[var.0].ty.clone();
         let node = self.slot(ty, left_place);
         self.stmts.push(Stmt::Read(node, var));
+        self.reads.insert(node.0, var);
         let left = Operand { node, place: left_place };
-        let Ok(result) = self.binary(op, left, right, place, SourceRange::of_tokens(&binary.op)) else { return };
+        let outer = std::mem::replace(&mut self.assigned, vec![var]);
+        let result = self.binary(op, left, right, place, SourceRange::of_tokens(&binary.op));
+        self.assigned = outer;
+        let Ok(result) = result else { return };
         let _ = self.set(var, result);
     }
 }

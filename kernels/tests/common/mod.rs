@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use tilewright::prelude::*;
 use tilewright_kernels::{Context, Tensor, TensorViewMut};
+use tilewright_tests::data::{bf16_from_f64, f16_from_f64};
 
 /// A float that the host can compute with.
 pub trait Real: Float {
@@ -29,8 +30,8 @@ macro_rules! real {
 
 real! {
     F8E4M3, 4, 9.77e-4, F8E4M3::from_f64, F8E4M3::to_f64;
-    f16, 11, 2.98e-8, f16::from_f64, f16::to_f64;
-    bf16, 8, 4.6e-41, bf16::from_f64, bf16::to_f64;
+    f16, 11, 2.98e-8, f16_from_f64, f16::to_f64;
+    bf16, 8, 4.6e-41, bf16_from_f64, bf16::to_f64;
     f32, 24, 7.1e-46, |value| value as f32, f64::from;
 }
 
@@ -186,8 +187,8 @@ marks! {
     i32: |index| 3 + index as i32;
     i64: |index| 3 + index as i64;
     F8E4M3: |index| F8E4M3::from_f64(mark(index));
-    f16: |index| f16::from_f64(mark(index));
-    bf16: |index| bf16::from_f64(mark(index));
+    f16: |index| f16_from_f64(mark(index));
+    bf16: |index| bf16_from_f64(mark(index));
     f32: |index| mark(index) as f32;
     f64: mark;
 }

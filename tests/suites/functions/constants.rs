@@ -196,6 +196,71 @@ fn constants_beyond_a_dtype_are_what_rust_makes_of_them() {
     });
 }
 
+mod narrow {
+    use tilewright::prelude::*;
+
+    /// Slightly more than the middle between two `f16`, `f8e4m3`, `f8e5m2` or `bf16`. Rounded to another float first, each of them
+    /// is that middle.
+    const ELEVENTH: f64 = 1.0 + 1.0 / 2048.0 + 1e-9;
+    const FOURTH: f64 = 1.0 + 1.0 / 16.0 + 1e-9;
+    const THIRD: f64 = 1.0 + 1.0 / 8.0 + 1e-9;
+    const UNSIGNED: u64 = (1 << 40) + (1 << 32) + 1;
+    const LARGE: u64 = (1 << 63) + (1 << 55) + 1;
+    const SIGNED: i64 = -(1 << 62) - (1 << 54) - 1;
+    /// Slightly less than such a middle, above which f64 rounds.
+    const LESS: u64 = (1 << 63) + (3 << 55) - 1;
+    const WIDE: i128 = (1 << 100) + (1 << 92) + 1;
+    const HUGE: f64 = -1e300;
+    const ZERO: f32 = -0.0;
+    const NOTHING: f32 = f32::NAN;
+
+    #[device]
+    fn halves(out: PtrMut<f16>) {
+        store(out, ELEVENTH as f16);
+        store(out + 1, UNSIGNED as f16);
+        store(out + 2, HUGE as f16);
+        store(out + 3, ZERO as f16);
+        store(out + 4, NOTHING as f16);
+    }
+
+    #[kernel]
+    pub fn rounded(f16s: PtrMut<f16>, bf16s: PtrMut<bf16>, e4m3: PtrMut<f8e4m3>, e5m2: PtrMut<f8e5m2>) {
+        halves(f16s);
+        store(bf16s, UNSIGNED as bf16);
+        store(bf16s + 1, LARGE as bf16);
+        store(bf16s + 2, SIGNED as bf16);
+        store(bf16s + 3, LESS as bf16);
+        store(bf16s + 4, WIDE as bf16);
+        store(bf16s + 5, ELEVENTH as bf16);
+        store(e4m3, FOURTH as f8e4m3);
+        store(e4m3 + 1, HUGE as f8e4m3);
+        store(e5m2, THIRD as f8e5m2);
+        store(e5m2 + 1, UNSIGNED as f8e5m2);
+    }
+}
+
+#[test]
+fn constants_are_rounded_to_narrow_floats_once() {
+    check(|device| {
+        let (mut halves, mut shorts) = (device.zeros::<f16>(5)?, device.zeros::<bf16>(6)?);
+        let (mut e4m3, mut e5m2) = (device.zeros::<F8E4M3>(2)?, device.zeros::<F8E5M2>(2)?);
+        narrow::rounded(&mut halves, &mut shorts, &mut e4m3, &mut e5m2).grid(1).launch(device)?;
+        let halves: Vec<f64> = halves.to_vec()?.into_iter().map(f16::to_f64).collect();
+        assert_eq!(halves[..3], [1.0 + 1.0 / 1024.0, f64::INFINITY, f64::NEG_INFINITY]);
+        assert!(halves[3] == 0.0 && halves[3].is_sign_negative() && halves[4].is_nan(), "{halves:?}");
+        let shorts: Vec<f64> = shorts.to_vec()?.into_iter().map(bf16::to_f64).collect();
+        let step = 1.0 + 1.0 / 128.0;
+        let power = |exponent| 2f64.powi(exponent);
+        assert_eq!(
+            shorts,
+            [power(40) * step, power(63) * step, -power(62) * step, power(63) * step, power(100) * step, 1.0]
+        );
+        assert_eq!(e4m3.to_vec()?.into_iter().map(F8E4M3::to_f64).collect::<Vec<f64>>(), [1.125, -448.0]);
+        assert_eq!(e5m2.to_vec()?.into_iter().map(F8E5M2::to_f64).collect::<Vec<f64>>(), [1.25, 57344.0]);
+        Ok(())
+    });
+}
+
 mod shapes {
     use tilewright::prelude::*;
     use tilewright_tests::functions::lanes::{self, Groups, LANES, eighths, group};
