@@ -162,6 +162,8 @@ impl CudaMemory {
 
     /// Allocates uninitialised memory for use on `stream`.
     pub(crate) fn alloc(&self, bytes: usize, stream: &CudaStream) -> Result<u64> {
+        // Captures of other streams do not use it.
+        let _mode = CaptureMode::relaxed();
         let first = self.try_alloc(bytes, stream);
         let retried = match first {
             Err(error) if driver::is_out_of_memory(&error) => {
@@ -181,13 +183,14 @@ impl CudaMemory {
     /// longer uses it.
     pub(crate) unsafe fn free(&self, address: u64, stream: &CudaStream) -> Result<()> {
         self.bind()?;
+        // Captures of other streams do not use it.
+        let _mode = CaptureMode::relaxed();
         if self.stream_ordered {
             // SAFETY: promised by the caller.
             unsafe { cu::free_async(address, stream.cu_stream()) }.map_err(wrap("cuMemFreeAsync"))
         } else {
             // Without stream order, no kernel may use the memory any more. The stream has waited for the others.
             driver::wait_for(stream)?;
-            let _mode = CaptureMode::relaxed();
             // SAFETY: promised by the caller.
             unsafe { cu::free_sync(address) }.map_err(wrap("cuMemFree"))
         }

@@ -33,6 +33,7 @@ impl Model {
             Target::Stream(own) => own,
             Target::Capture(capture) => return self.allocate_in_graph(capture, stream, bytes),
         };
+        self.refuse_prohibited()?;
         if bytes == 0 {
             return Err(Code::CUDA_ERROR_INVALID_VALUE);
         }
@@ -94,6 +95,7 @@ impl Model {
                 return Err(Code::CUDA_ERROR_INVALID_VALUE);
             }
         };
+        self.refuse_prohibited()?;
         let after = self.tails(own);
         let point = self.enqueue_after(call, own, &after, Action::Dies(address));
         self.end_life(address, &point, &[Kind::Device, Kind::Pool])?;

@@ -106,6 +106,7 @@ impl Model {
 
     /// Makes a graph that can be launched of what a graph is now.
     pub(crate) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
+        self.refuse_prohibited()?;
         let graph = self.graph(graph)?;
         let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
         let handle = self.new_handle();
@@ -114,6 +115,7 @@ impl Model {
     }
 
     pub(crate) fn destroy_exec(&mut self, handle: usize) -> Outcome {
+        self.refuse_prohibited()?;
         self.exec(handle)?;
         self.execs.remove(&handle);
         self.gone.insert(handle);

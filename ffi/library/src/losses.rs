@@ -179,7 +179,9 @@ pub fn linear_cross_entropy_with_gradients(
 ) -> Result<()> {
     let options = options(ignore_index, label_smoothing, z_loss);
     let (cx, rows, [classes, _]) = (context(&x), targets.len(), weight.dims()?);
-    let sums = library::linear_cross_entropy_sums(&cx, rows, classes);
+    // All rows at once, and room for one where there is none.
+    let chunk = rows.max(1);
+    let sums = library::linear_cross_entropy_sums(&cx, chunk, classes);
     let workspace = LinearCrossEntropyWorkspace {
         losses: TensorViewMut::new(scratch.take::<f32>(rows)?, [rows])?,
         scale: TensorViewMut::new(scratch.take::<f32>(1)?, [1])?,
@@ -192,7 +194,7 @@ pub fn linear_cross_entropy_with_gradients(
             let out = LinearCrossEntropyMut {
                 loss,
                 gradients: Some((d_x.view_mut::<T, 2>()?, d_weight.view_mut::<T, 2>()?)),
-                logits: TensorViewMut::new(scratch.take::<T>(rows * classes)?, [rows, classes])?,
+                logits: TensorViewMut::new(scratch.take::<T>(chunk * classes)?, [chunk, classes])?,
             };
             let (x, weight) = (x.view::<T, 2>()?, weight.view::<T, 2>()?);
             Ok(library::linear_cross_entropy_into_with(&cx, x, weight, targets, options, out, workspace)?)

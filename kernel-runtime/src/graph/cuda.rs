@@ -2,7 +2,7 @@
 
 use super::replay_slots::{GraphRecords, RecordPool};
 use crate::context::CudaMemory;
-use crate::driver::wrap;
+use crate::driver::{CaptureMode, wrap};
 use crate::error::{Error, Result};
 use crate::report_slot::{LaunchId, ReportSource};
 use crate::stream::Stream;
@@ -87,6 +87,8 @@ impl CudaRecording {
         let records = std::mem::replace(&mut self.records, RecordPool::new(&self.memory)).finish(launches);
         let mut graph =
             CudaGraph { exec: std::ptr::null_mut(), records: Arc::new(records), memory: self.memory.clone() };
+        // What is made is no part of a capture by somebody else.
+        let _mode = CaptureMode::relaxed();
         // SAFETY: the graph is alive and complete; the result is owned by the value, which destroys it.
         unsafe { sys::cuGraphInstantiateWithFlags(&mut graph.exec, self.graph, 0) }
             .result()
@@ -150,6 +152,7 @@ impl CudaGraph {
 impl Drop for CudaGraph {
     fn drop(&mut self) {
         if self.memory.bind().is_ok() && !self.exec.is_null() {
+            let _mode = CaptureMode::relaxed();
             // SAFETY: the graph is ours; its replays are complete, as its owner has waited.
             let _ = unsafe { sys::cuGraphExecDestroy(self.exec) };
         }

@@ -2,6 +2,7 @@
 
 use super::queue::CudaQueue;
 use super::{StreamInner, Work, lock};
+use crate::driver::CaptureMode;
 use crate::error::Result;
 use crate::graph::GraphRecords;
 use crate::ledger::{Done, Locked};
@@ -154,8 +155,10 @@ impl Drop for StreamInner {
             if !queue.is_foreign && queue.is_captured().unwrap_or(true) {
                 std::mem::forget(queue.stream.clone());
             }
-            // The fields that follow free pinned memory and events in the current context.
+            // What is freed belongs to the context, and is no part of a capture by somebody else.
             let _ = queue.memory.bind();
+            let _mode = CaptureMode::relaxed();
+            self.work = Work::Immediate;
         }
         self.ledger.remove_stream(self.id);
     }

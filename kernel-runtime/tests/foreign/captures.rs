@@ -246,19 +246,29 @@ fn work_of_ours_leaves_captures_of_others_alone() -> Result<()> {
             let (x, out) = unsafe { (device.borrow::<f32>(x, N)?, device.borrow_mut::<f32>(out, N)?) };
             add::<_, 64>(x, x, out, N as i32).grid(5).launch(&device)?;
             let (numbers, mut own) = (ours.upload(&numbers())?, ours.zeros(1)?);
+            captured.check_capture("buffers");
             choose_on(ours.default_stream(), &mut own)?;
+            captured.check_capture("a launch");
             assert_eq!(number(own.to_vec().map(drop)), Some(1));
+            captured.check_capture("a read");
             let end = ours.default_stream().record()?;
             while !end.is_complete()? {}
             end.synchronize()?;
+            captured.check_capture("an event");
             // The stream's launches are over when its records go.
             assert_eq!(number(stream.synchronize()), Some(1));
+            captured.check_capture("waiting");
             drop((stream, of_stream));
+            captured.check_capture("the end of a stream");
             let graph = ours.capture(|| choose_on(ours.default_stream(), &mut own))?;
+            captured.check_capture("recording a graph");
             graph.replay()?;
+            captured.check_capture("a replay");
             drop(graph);
+            captured.check_capture("the end of a graph");
             assert_eq!(number(ours.synchronize()), Some(1));
             drop((numbers, own, kept));
+            captured.check_capture("the end of buffers");
             Ok(())
         })?;
         graph.replay();

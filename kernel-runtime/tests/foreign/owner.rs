@@ -152,12 +152,22 @@ impl Owner {
         unsafe {
             ok(sys::cuStreamBeginCapture_v2(self.stream, global));
             let given = give();
-            ok(sys::cuStreamEndCapture(self.stream, &mut graph));
+            let ended = sys::cuStreamEndCapture(self.stream, &mut graph);
+            assert_eq!((ended, &given), (CUresult::CUDA_SUCCESS, &Ok(())));
             given?;
             ok(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
             ok(sys::cuGraphDestroy(graph));
         }
         Ok(Graph { exec, stream: self.stream })
+    }
+
+    /// Asserts that the capture of the stream is not spoiled.
+    #[track_caller]
+    pub fn check_capture(&self, after: &str) {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is alive, the result has a place.
+        ok(unsafe { sys::cuStreamIsCapturing(self.stream, &mut status) });
+        assert_eq!(status, sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE, "after {after}");
     }
 
     /// In the model, that a launch which cannot fail is one call of the driver, or two where handles do not name a context.
@@ -236,7 +246,12 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: nobody launches it again.
-        ok(unsafe { sys::cuGraphExecDestroy(self.exec) });
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: nobody launches it again. The driver refuses it in a capture that keeps threads from what could disturb it.
+        unsafe {
+            ok(sys::cuThreadExchangeStreamCaptureMode(&mut mode));
+            ok(sys::cuGraphExecDestroy(self.exec));
+            ok(sys::cuThreadExchangeStreamCaptureMode(&mut mode));
+        }
     }
 }
