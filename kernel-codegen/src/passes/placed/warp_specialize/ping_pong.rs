@@ -194,8 +194,8 @@ impl Split<'_> {
             return Ok(());
         }
         self.cursor(Span::UNKNOWN).effect(GpuOp::WarpgroupBarrier, &[])?;
-        let other = self.number(GROUPS as i32 + 1 - turn.own)?;
-        self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierArrive, &[turn.barriers, other]).map(|_| ())
+        let told = [turn.barriers, self.number(GROUPS as i32 + 1 - turn.own)?];
+        self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierArrive, &told).map(|_| ())
     }
 
     /// How far a tile takes the ring, of two rounds: more are as good as none.
