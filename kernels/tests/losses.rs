@@ -483,11 +483,37 @@ fn linear_cross_entropy_without_logits() {
         check_exponentials(cx, [11, 24, 40], 11, 1.0, 0.0)?;
         check_exponentials(cx, [130, 72, 264], 64, 0.5, 0.0)?;
         check_exponentials(cx, [9, 32, 256], 4, 0.5, 0.0)?;
+        if cx.device().is_cuda() {
+            // Many tiles for each program, an odd number.
+            check_exponentials(cx, [1030, 16, 4096], 1030, 0.5, 0.0)?;
+        }
         // Sums that are too large for f32, and too small: of all rows, and of some.
         check_exponentials(cx, [11, 24, 40], 11, 30.0, 0.0)?;
         check_exponentials(cx, [130, 72, 264], 64, 4.0, 0.0)?;
         check_exponentials(cx, [11, 24, 40], 4, 1.0, -120.0)?;
         check_exponentials(cx, [11, 24, 40], 4, 1.0, 300.0)
+    });
+}
+
+/// Rows that do not count have no gradient whatever they hold, and a target that is sure has none either.
+#[test]
+fn linear_cross_entropy_of_rows_without_a_gradient() {
+    on_every_device(|cx| {
+        let (hidden, classes) = (64, 40);
+        let mut x = vec![bf16::of(0.5); 3 * hidden];
+        x[hidden..2 * hidden].fill(bf16::of(f64::NAN));
+        let mut weights = Random::new(91).normals::<bf16>(classes * hidden);
+        // The logit of the target is 80.
+        weights[7 * hidden..8 * hidden].fill(bf16::of(2.5));
+        let (x, weight) =
+            (Tensor::upload(cx.device(), &x, [3, hidden])?, Tensor::upload(cx.device(), &weights, [classes, hidden])?);
+        let targets = Tensor::upload(cx.device(), &[7, -100, 7], [3])?;
+        let got = rows::linear_cross_entropy(cx, &x, &weight, &targets, CrossEntropy::default())?;
+        let (loss, dx) = (got.loss.to_vec()?[0], reals(&got.dx.to_vec()?));
+        assert!((0.0..1e-4).contains(&loss), "{loss}");
+        assert_eq!(dx[hidden..2 * hidden], [0.0; 64]);
+        assert!(dx.iter().all(|dx| dx.abs() < 1e-3), "{dx:?}");
+        Ok(())
     });
 }
 

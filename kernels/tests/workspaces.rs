@@ -149,7 +149,7 @@ fn check_linear_workspace<T: Real>(sizes @ [count, hidden, classes]: [usize; 3])
             rows::linear_cross_entropy_into(cx, x, weight, targets, options, want.views())?;
             let mut losses = Tensor::upload(cx.device(), &[f32::NAN; 11], [count])?;
             let mut scale = Tensor::upload(cx.device(), &[f32::NAN], [1])?;
-            let mut sums = Tensor::empty(cx.device(), [rows::linear_cross_entropy_sums(cx, 4, classes)])?;
+            let mut sums = Tensor::empty(cx.device(), [rows::linear_cross_entropy_sums::<T>(cx, 4, classes)])?;
             let mut out = Linear::<T>::new(cx, sizes, reduction.len(count))?;
 
             let short = losses.view_mut().narrow(0, 0..10)?;

@@ -181,16 +181,16 @@ pub fn linear_cross_entropy_with_gradients(
     let (cx, rows, [classes, _]) = (context(&x), targets.len(), weight.dims()?);
     // All rows at once, and room for one where there is none.
     let chunk = rows.max(1);
-    let sums = library::linear_cross_entropy_sums(&cx, chunk, classes);
-    let workspace = LinearCrossEntropyWorkspace {
-        losses: TensorViewMut::new(scratch.take::<f32>(rows)?, [rows])?,
-        scale: TensorViewMut::new(scratch.take::<f32>(1)?, [1])?,
-        sums: TensorViewMut::new(scratch.take::<f32>(sums)?, [sums])?,
-    };
     let loss = number_mut(loss)?;
     dispatch!(targets.dtype() => I in [i64, i32] {
         let targets = targets.view::<I, 1>()?;
         dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+            let sums = library::linear_cross_entropy_sums::<T>(&cx, chunk, classes);
+            let workspace = LinearCrossEntropyWorkspace {
+                losses: TensorViewMut::new(scratch.take::<f32>(rows)?, [rows])?,
+                scale: TensorViewMut::new(scratch.take::<f32>(1)?, [1])?,
+                sums: TensorViewMut::new(scratch.take::<f32>(sums)?, [sums])?,
+            };
             let out = LinearCrossEntropyMut {
                 loss,
                 gradients: Some((d_x.view_mut::<T, 2>()?, d_weight.view_mut::<T, 2>()?)),

@@ -120,17 +120,17 @@ pub(in crate::rows) fn finish<T: Float, I: Int, const TILES: usize, const BLOCK:
     }
     let reference =
         if let Some(references) = references { load(references + row, mask = inside) } else { zeros::<f32>([ROWS]) };
+    let target = load(targets + row, mask = inside) as i64;
+    let counts = inside & (target != ignore);
     let lse = log(mass);
     if let Some(are_far) = are_far {
         // What is no number is far, too.
-        let is_far = inside & !(abs(lse) <= FARTHEST);
+        let is_far = counts & !(abs(lse) <= FARTHEST);
         store(are_far + program_id(0), max(is_far as i32, axis = 0) as f32);
     }
     if let Some(new_references) = new_references {
         store(new_references + row, peak, mask = inside);
     }
-    let target = load(targets + row, mask = inside) as i64;
-    let counts = inside & (target != ignore);
     assert!(!counts | ((target >= 0) & (target < classes as i64)), "a target is no class, and is not ignored");
     let target = select(counts, target, 0);
     let factor = if let Some(scale) = scale { load(scale) / mass } else { 1.0 / mass };
@@ -143,13 +143,26 @@ pub(in crate::rows) fn finish<T: Float, I: Int, const TILES: usize, const BLOCK:
         let mask = (column < hidden) & inside[(.., None)];
         let x = load(x + (own + column as i64), mask = mask) as f32;
         chosen += sum(x * load(weight + (of_target + column as i64), mask = mask) as f32, axis = 1);
-        // Of a row that does not count, nothing is left of what is no number either.
         let part = select(counts[(.., None)], x * factor[(.., None)], 0.0);
         store(scaled + ((row as i64 * scaled_row)[(.., None)] + column as i64), part as T, mask = mask);
     }
-    store(losses + row, select(counts, (reference - chosen) + lse, 0.0), mask = inside);
+    // The mass has the target's exponential by tensor cores, which round their sums otherwise: where that is all of it, neither the
+    // loss nor what is missing of the mass may come out negative.
+    let loss = (reference - chosen) + lse;
+    let loss = select((loss < 0.0) | !counts, 0.0, loss);
+    store(losses + row, loss, mask = inside);
     let there = exp2((chosen - reference) * std::f32::consts::LOG2_E) - mass;
+    let there = select(there > 0.0, 0.0, there);
     store(e + (row as i64 * e_row + target), there as T, mask = counts);
+    // Of a row that does not count, nothing is left of what is no number either.
+    let idle = inside & !counts;
+    if max(idle as i32, axis = 0) > 0 {
+        for first in (0..classes).step_by(BLOCK) {
+            let column = (first + arange(0, BLOCK))[(None, ..)];
+            let at = (row as i64 * e_row)[(.., None)] + column as i64;
+            store(e + at, zeros::<T>([ROWS, BLOCK]), mask = idle[(.., None)] & (column < classes));
+        }
+    }
 }
 
 /// How [`exponentials`] runs.
@@ -184,9 +197,14 @@ fn parts(cx: &Context, rows: usize, classes: usize) -> [usize; 5] {
     [rows, rows, rows.div_ceil(ROWS), of_tiles, of_tiles]
 }
 
-/// How many f32 rows of so many classes need beside their exponentials.
-pub(super) fn room(cx: &Context, rows: usize, classes: usize) -> usize {
-    workspace::room(&parts(cx, rows, classes))
+/// How many f32 rows of so many classes need beside their exponentials, if the dtype holds these.
+pub(super) fn room<T: Float>(cx: &Context, rows: usize, classes: usize) -> usize {
+    if is_wide_enough::<T>() { workspace::room(&parts(cx, rows, classes)) } else { 0 }
+}
+
+/// Whether the dtype holds exponentials.
+fn is_wide_enough<T: Float>() -> bool {
+    T::ELEMENT == bf16::ELEMENT
 }
 
 /// A workspace with that much room as factors, and the rest.
@@ -201,7 +219,7 @@ pub(super) fn are_possible<T: Float>(cx: &Context, matrices: [TensorView<'_, T, 
         let [far, near] = matrix.strides();
         order([0, far, near], matrix.shape(), size_of::<T>()) == Some(Order::Across)
     });
-    T::ELEMENT == bf16::ELEMENT && are_copied && capability.is_none_or(|capability| capability >= (9, 0))
+    is_wide_enough::<T>() && are_copied && capability.is_none_or(|capability| capability >= (9, 0))
 }
 
 /// What [`write`] reads and writes.

@@ -178,8 +178,9 @@ pub struct LinearCrossEntropyMut<'a, T: DType, W: DType> {
 ///
 /// In bf16, without smoothing and z-loss, what is written are exponentials of logits, which are not rounded before, and the
 /// gradients are products of these: no pass over all of them comes between. That is where rows of all matrices are whole units of
-/// 16 bytes, on a GPU from compute capability 9.0. Shares of a row below 1e-16 may count as none. Rows of which the logarithm of
-/// the sum of exponentials is farther from zero than 50 have the first product done twice.
+/// 16 bytes, on a GPU from compute capability 9.0. Shares of a row below 1e-16 may count as none. The target's logit is summed once
+/// more, in another order: what is missing to a share of one errs by the difference of both sums, and is none where that is larger.
+/// A chunk with a row of which the logarithm of the sum of exponentials is farther from zero than 50 has its first product done twice.
 ///
 /// # Errors
 ///
@@ -221,9 +222,9 @@ pub struct LinearCrossEntropyWorkspace<'a> {
     pub sums: TensorViewMut<'a, f32, 1>,
 }
 
-/// How many f32 sums of rows need in a [`LinearCrossEntropyWorkspace`], for a chunk of so many rows.
-pub fn linear_cross_entropy_sums(cx: &Context, chunk: usize, classes: usize) -> usize {
-    exponentials::room(cx, chunk, classes)
+/// How many f32 sums of rows need in a [`LinearCrossEntropyWorkspace`], for a chunk of so many rows of `T`.
+pub fn linear_cross_entropy_sums<T: Float>(cx: &Context, chunk: usize, classes: usize) -> usize {
+    exponentials::room::<T>(cx, chunk, classes)
 }
 
 /// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows, one number for their mean, and sums.
@@ -242,7 +243,7 @@ pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
     let targets = targets.into();
     let ([chunk, classes], device) = (out.logits.shape(), cx.device());
     let room = if options.has_plain_gradient() && out.gradients.is_some() {
-        exponentials::room(cx, chunk, classes)
+        exponentials::room::<T>(cx, chunk, classes)
     } else {
         0
     };
@@ -289,7 +290,7 @@ pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
         let targets = targets.narrow(0, first..last)?.elements();
         let mut logits = logits.reborrow().narrow(0, 0..last - first)?;
         if let Some((dx, dweight)) = &mut gradients
-            && exponentials::room(cx, last - first, weight.shape()[0]) <= sums.len()
+            && exponentials::room::<T>(cx, last - first, weight.shape()[0]) <= sums.len()
             && options.has_plain_gradient()
             && exponentials::are_possible(cx, [part, weight, logits.as_view()])
         {
