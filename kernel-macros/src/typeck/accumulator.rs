@@ -51,6 +51,10 @@ impl Checker<'_> {
             None => Some(Dt::Known(DType::F32)).filter(|_| self.types.class(dt) == Some(Class::Float))?,
         };
         let variable = &self.variables[var.0];
+        // The fields of structs are what the struct says, other than the parts of tuples.
+        if variable.name.rsplit_once('.').is_some_and(|(_, part)| part.parse::<usize>().is_err()) {
+            return None;
+        }
         let (place, integer, float) = self.float_for(variable.begin, to)?;
         if variable.annotated {
             let dtype = self.show_fixed(to);
