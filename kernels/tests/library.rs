@@ -5,6 +5,7 @@ mod common;
 mod activations;
 mod attention;
 mod general;
+mod linear_cross_entropy;
 mod losses;
 mod norms;
 mod products;

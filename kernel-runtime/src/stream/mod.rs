@@ -299,6 +299,12 @@ impl Stream {
         }
     }
 
+    /// Whether somebody else may be capturing the stream, without a call of the driver.
+    #[inline]
+    pub(crate) fn may_be_captured(&self) -> bool {
+        matches!(&self.0.work, Work::Cuda { queue, .. } if queue.may_be_captured())
+    }
+
     /// The capture of the stream by somebody else, if there is one. Streams that nobody else knows cost no call of the driver.
     #[inline]
     pub(crate) fn foreign_capture(&self) -> Result<Option<Capture<'_>>> {

@@ -145,7 +145,7 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
 fn note<'s>(args: &[Arg<'_>], ready: &Ready, stream: &'s Stream) -> Result<Option<RecordHandle<'s>>> {
     let (loads, reports) = (ready.plan.loads(), &ready.variant.reports);
     // Borrowed memory is kept by whoever captures, so that a launch which needs no record need not know.
-    let capture = match reports.is_some() || args.iter().any(Arg::is_own) {
+    let capture = match stream.may_be_captured() && (reports.is_some() || args.iter().any(Arg::is_own)) {
         true => stream.foreign_capture()?,
         false => None,
     };

@@ -207,11 +207,6 @@ fn is_wide_enough<T: Float>() -> bool {
     T::ELEMENT == bf16::ELEMENT
 }
 
-/// A workspace with that much room as factors, and the rest.
-pub(super) fn split(workspace: ViewMut<'_, f32>, rows: usize) -> Result<(ViewMut<'_, f32>, ViewMut<'_, f32>)> {
-    workspace::part(workspace, rows)
-}
-
 /// Whether the dtype holds exponentials, and the hardware copies blocks of all of the matrices.
 pub(super) fn are_possible<T: Float>(cx: &Context, matrices: [TensorView<'_, T, 2>; 3]) -> bool {
     let capability = cx.device().compute_capability();
@@ -237,7 +232,7 @@ pub(super) struct Work<'a, 'w, T: DType, I: DType> {
     pub(super) losses: ViewMut<'w, f32>,
     /// What the products of `e` are multiplied by.
     pub(super) factors: ViewMut<'w, f32>,
-    /// What [`split`] leaves.
+    /// What is behind the factors of a workspace with as much [`room`].
     pub(super) workspace: ViewMut<'w, f32>,
 }
 

@@ -9,7 +9,7 @@ use crate::arguments::{packed, vector};
 use crate::products::matmul::problem::{Order, order};
 use crate::products::tiles::{balanced, corner};
 use crate::products::{Matmul, Precision};
-use crate::workspace::contiguous;
+use crate::workspace::{contiguous, part as part_of};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use exponentials::Work;
 use tilewright::Result;
@@ -295,7 +295,7 @@ pub fn linear_cross_entropy_into_with<'a, 'b, 'c, T: Float, I: Int, W: Float>(
             && exponentials::are_possible(cx, [part, weight, logits.as_view()])
         {
             let mut dx = dx.reborrow().narrow(0, first..last)?;
-            let (mut factors, workspace) = exponentials::split(sums.reborrow(), last - first)?;
+            let (mut factors, workspace) = part_of(sums.reborrow(), last - first)?;
             let work = Work {
                 x: part,
                 weight,
