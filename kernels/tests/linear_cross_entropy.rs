@@ -20,14 +20,17 @@ fn product(
     out
 }
 
-/// The function with a workspace for so many rows of logits: the loss and the gradients of `x` and of the weight.
+/// The loss and the gradients of `x` and of the weight.
+type Results<T> = (Vec<f32>, Vec<T>, Vec<f32>);
+
+/// The function with a workspace for so many rows of logits.
 fn in_chunks<T: Real>(
     cx: &Context,
     [x, weight]: [&Tensor<T, 2>; 2],
     targets: &Tensor<i64, 1>,
     options: CrossEntropy,
     [losses, chunk]: [usize; 2],
-) -> Result<(Vec<f32>, Vec<T>, Vec<f32>), Error> {
+) -> Result<Results<T>, Error> {
     let mut loss = Tensor::zeros(cx.device(), [losses])?;
     let mut dx = Tensor::zeros(cx.device(), x.shape())?;
     let mut dweight = Tensor::<f32, 2>::zeros(cx.device(), weight.shape())?;
