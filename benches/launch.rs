@@ -233,7 +233,13 @@ enum Until {
 }
 
 /// Times all contenders in turn, beginning with another one in each round.
-fn race(device: &Device, contenders: &mut [Contender<'_>], count: usize, until: Until) -> Result<(), Failure> {
+fn race(
+    device: &Device,
+    stream: &CudaStream,
+    contenders: &mut [Contender<'_>],
+    count: usize,
+    until: Until,
+) -> Result<(), Failure> {
     for round in 0..=ROUNDS {
         for turn in 0..contenders.len() {
             let index = (round + turn) % contenders.len();
@@ -241,7 +247,9 @@ fn race(device: &Device, contenders: &mut [Contender<'_>], count: usize, until: 
             let start = Instant::now();
             (contender.work)(count)?;
             let called = start.elapsed();
+            // It is on one of them.
             device.synchronize()?;
+            stream.synchronize()?;
             let time = if until == Until::Called { called } else { start.elapsed() };
             // The first round warms up.
             if round > 0 {
@@ -371,7 +379,7 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
         // SAFETY: as for the first.
         Contender::new("driver by cuLaunchKernelEx", |launches| unsafe { raw_ex.launch_ex(cu_stream, launches) }),
     ];
-    race(device, &mut contenders, BATCH, Until::Called)?;
+    race(device, stream, &mut contenders, BATCH, Until::Called)?;
     let driver = median(&mut contenders[0].times.clone());
     let mut out = String::new();
     rows(&mut out, "launch", contenders);
@@ -400,12 +408,12 @@ fn graphs(device: &Device, stream: &Arc<CudaStream>) -> Result<String, Failure> 
         Contender::each("tilewright", || Ok(graph.replay()?)),
         Contender::each("tilewright with records", || Ok(with_records.replay()?)),
     ];
-    race(device, &mut contenders, REPLAYS, Until::Done)?;
+    race(device, stream, &mut contenders, REPLAYS, Until::Done)?;
     let mut out = String::new();
     rows(&mut out, &format!("graph of {NODES} launches"), contenders);
     let mut contenders =
         vec![Contender::each("driver", || driver.replay()), Contender::each("tilewright", || Ok(graph.replay()?))];
-    race(device, &mut contenders, 1, Until::Called)?;
+    race(device, stream, &mut contenders, 1, Until::Called)?;
     rows(&mut out, &format!("host's time of a graph of {NODES} launches"), contenders);
     print!("{out}");
     vectors.check()?;
