@@ -81,6 +81,7 @@ fn of((tables, known): &mut (usize, Vec<Context>), device: &tilewright::Device) 
         Some(table) => Context::new(device).with_table(table.clone()),
         None => Context::new(device),
     };
+    known.retain(|context| !cuda::is_gone(context));
     known.push(context.clone());
     context
 }

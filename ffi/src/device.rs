@@ -2,18 +2,29 @@
 
 use crate::error::Result;
 use crate::tensor::Place;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Mutex, PoisonError};
 use tilewright::Device;
 
 /// All GPUs with a stream that calls were for and that stays, for [`synchronize`].
-static USED: Mutex<Vec<(u32, u64, Device)>> = Mutex::new(Vec::new());
+static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// The CPU, with errors of this thread's launches alone. They are done when they return.
     static CPU: Device = Device::cpu();
     /// The GPU and stream of this thread's last call, which are in the list.
     static LAST: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
+    /// The default streams of this thread alone, which are in the list as long as the thread lives.
+    static OWN: RefCell<Own> = const { RefCell::new(Own(Vec::new())) };
+}
+
+struct Own(Vec<Device>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        used.retain(|one| !self.0.iter().any(|own| own.default_stream() == one.default_stream()));
+    }
 }
 
 /// How long a stream of a framework is alive.
@@ -25,10 +36,11 @@ pub(crate) enum Lives {
     ForTheCall,
 }
 
-/// The last name of a stream that always is: those of default streams are 0, 1 and 2.
-const LAST_DEFAULT: u64 = 2;
+/// The name of the default stream that each thread has for itself.
+const PER_THREAD: u64 = 2;
 
-/// The device of a place and, on a GPU, of a stream of the framework.
+/// The device of a place and, on a GPU, of a stream of the framework. Default streams, whose names are 0, 1 and [`PER_THREAD`],
+/// live long.
 ///
 /// # Errors
 ///
@@ -36,8 +48,8 @@ const LAST_DEFAULT: u64 = 2;
 ///
 /// # Safety
 ///
-/// `stream` is a stream of the GPU's primary context, or 0 for its default stream, and lives as long as it is said.
-pub(crate) unsafe fn of(place: Place, stream: u64, lives: Lives) -> Result<Device> {
+/// `stream` is a stream of the GPU's primary context, or 0 for its default stream, and lives as long as `lives` says.
+pub(crate) unsafe fn of(place: Place, stream: u64, lives: impl FnOnce() -> Lives) -> Result<Device> {
     let index = match place {
         // A thread that ends has no device of its own any more.
         Place::Cpu => return Ok(CPU.try_with(Device::clone).unwrap_or_else(|_| Device::cpu())),
@@ -45,14 +57,31 @@ pub(crate) unsafe fn of(place: Place, stream: u64, lives: Lives) -> Result<Devic
     };
     // SAFETY: the caller's promise.
     let device = unsafe { Device::of_stream(index as usize, stream) }?;
-    let stays = lives == Lives::Long || stream <= LAST_DEFAULT;
-    if stays && LAST.replace(Some((index, stream))) != Some((index, stream)) {
-        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !used.iter().any(|(of, on, _)| (*of, *on) == (index, stream)) {
-            used.push((index, stream, device.clone()));
-        }
+    if LAST.get() != Some((index, stream)) && (stream <= PER_THREAD || lives() == Lives::Long) {
+        remember(&device, stream == PER_THREAD);
+        LAST.set(Some((index, stream)));
     }
     Ok(device)
+}
+
+/// Puts a device into the list.
+#[cold]
+fn remember(device: &Device, of_thread: bool) {
+    let is_it = |other: &Device| other.default_stream() == device.default_stream();
+    // A thread that ends takes its streams out of the list, and so puts none in any more.
+    let stays = !of_thread
+        || OWN
+            .try_with(|own| {
+                let own = &mut own.borrow_mut().0;
+                if !own.iter().any(is_it) {
+                    own.push(device.clone());
+                }
+            })
+            .is_ok();
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    if stays && !used.iter().any(is_it) {
+        used.push(device.clone());
+    }
 }
 
 /// Waits for all GPUs and streams that calls were for and that stay, and for graphs into which calls were captured.
@@ -61,8 +90,6 @@ pub(crate) unsafe fn of(place: Place, stream: u64, lives: Lives) -> Result<Devic
 ///
 /// The oldest error of a launch that nobody has taken, of the first of them that has one.
 pub(crate) fn synchronize() -> Result<()> {
-    let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-    let devices: Vec<Device> = used.iter().map(|(_, _, device)| device.clone()).collect();
-    drop(used);
+    let devices = USED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(tilewright::synchronize_all(&devices)?)
 }

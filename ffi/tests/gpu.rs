@@ -7,6 +7,8 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::mpsc::channel;
+use std::thread;
 use tilewright::{Buffer, DType, Device};
 use tilewright_driver_model::{Settings, in_model};
 use tilewright_ffi::Exported;
@@ -466,4 +468,32 @@ fn errors_of_kernels_come_with_the_next_call_or_when_waiting() {
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     assert!(text.contains(what), "{text}");
     assert!(tilewright_ffi::call::synchronize().is_null());
+}
+
+/// Each thread has a default stream of its own, of the same name.
+#[test]
+fn errors_on_default_streams_of_threads_come_when_waiting() {
+    if !in_model("errors_on_default_streams_of_threads_come_when_waiting", &Settings::default()) {
+        return;
+    }
+    let memory = Device::cuda(0).expect("the model has a GPU");
+    thread::scope(|threads| {
+        let alive = [(); 2].map(|()| {
+            let ((called, was_called), (alive, ends)) = (channel(), channel::<()>());
+            let memory = &memory;
+            threads.spawn(move || {
+                STREAM.set(2 as *mut c_void);
+                let (x, mut y) = (memory.zeros::<f32>(8).expect("x"), memory.zeros::<f32>(8).expect("y"));
+                memory.synchronize().expect("memory is set");
+                call::<example::launches_out_of_bounds>(&x, &mut y, None).expect("nothing is known yet");
+                called.send(()).expect("the test waits");
+                let _ = ends.recv();
+            });
+            was_called.recv().expect("a call");
+            alive
+        });
+        let errors = [(); 3].map(|()| !tilewright_ffi::call::synchronize().is_null());
+        drop(alive);
+        assert_eq!(errors, [true, true, false]);
+    });
 }

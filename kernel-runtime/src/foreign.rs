@@ -79,9 +79,20 @@ thread_local! {
     static OWN: RefCell<Known> = const { RefCell::new(Vec::new()) };
 }
 
-/// Those of streams that all threads share. They stay: a stream that the framework destroys is a name that the driver gives
-/// again.
+/// Those of streams that all threads share. Those known by name stay: a stream that the framework destroys is a name that the
+/// driver gives again. Those of cudarc stay as long as somebody else has the stream.
 static SHARED: Mutex<Known> = Mutex::new(Vec::new());
+
+/// Takes out the devices of streams of cudarc that nobody else has any more, and so nobody asks for. Default streams stay: others
+/// of cudarc stand for the same.
+fn take_gone(known: &mut Known) -> Known {
+    let is_gone = |(key, device): &mut (Key, Device)| {
+        let stream = device.default_stream().cuda_stream();
+        let is_ours = stream.is_some_and(|stream| Arc::strong_count(stream) == 1);
+        matches!(key.context, ContextKey::Named(_)) && key.stream > PER_THREAD && is_ours
+    };
+    known.extract_if(.., is_gone).collect()
+}
 
 fn find(known: &Known, key: Key) -> Option<Device> {
     known.iter().rev().find(|(own, _)| *own == key).map(|(_, device)| device.clone())
@@ -99,6 +110,8 @@ fn cached(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device> {
 
 #[cold]
 fn cached_slow(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device> {
+    // A stream that ends waits for its work, which no lock should do.
+    let mut gone = LATELY.try_with(|lately| take_gone(&mut lately.borrow_mut())).unwrap_or_default();
     let device = match key.stream {
         PER_THREAD => {
             let known = OWN.try_with(|own| find(&own.borrow(), key)).ok().flatten();
@@ -109,6 +122,7 @@ fn cached_slow(key: Key, make: impl FnOnce() -> Result<Device>) -> Result<Device
             match find(&shared, key) {
                 Some(device) => device,
                 None => {
+                    gone.extend(take_gone(&mut shared));
                     let device = make()?;
                     shared.push((key, device.clone()));
                     device
@@ -190,7 +204,8 @@ impl Device {
     }
 
     /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
-    /// context, also where it is captured. The cache keeps the stream.
+    /// context, also where it is captured. The device keeps the stream, and so does the cache until another one is asked for and
+    /// nobody else has this one.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@ use candle_core::cuda_backend::cudarc::driver::{CudaStream, DevicePtr, DevicePtr
 use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, DType, DeviceLocation, Error, Result};
 use std::sync::Arc;
+use tilewright_kernels::Context;
 
 pub(crate) type Guard<'a> = SyncOnDrop<'a>;
 pub(crate) type Stream = Arc<CudaStream>;
@@ -22,6 +23,13 @@ pub(crate) fn location(device: &CudaDevice) -> DeviceLocation {
 /// Tilewright's device for the same context and stream.
 pub(crate) fn device(stream: &Stream) -> Result<tilewright::Device> {
     tilewright::Device::of_cudarc(stream).map_err(Error::wrap)
+}
+
+/// Whether the context is for a stream that nobody else has any more. Default streams stay: others of cudarc stand for the same.
+pub(crate) fn is_gone(context: &Context) -> bool {
+    const LAST_DEFAULT: usize = 2;
+    let stream = context.stream().cudarc();
+    stream.is_some_and(|stream| Arc::strong_count(stream) == 1 && stream.cu_stream().addr() > LAST_DEFAULT)
 }
 
 /// Refuses a stream that is being captured while cudarc marks uses of memory with events. It would have the graph wait for

@@ -2,6 +2,7 @@
 
 use super::Elements;
 use candle_core::{CudaDevice, CudaStorage, DType, DeviceLocation, Error, Result};
+use tilewright_kernels::Context;
 
 /// No guard exists.
 pub(crate) enum Guard<'a> {
@@ -23,6 +24,10 @@ pub(crate) fn location(_: &CudaDevice) -> DeviceLocation {
 
 pub(crate) fn device(_: &Stream) -> Result<tilewright::Device> {
     Err(Error::NotCompiledWithCudaSupport)
+}
+
+pub(crate) fn is_gone(_: &Context) -> bool {
+    false
 }
 
 pub(crate) fn check_capture(_: &Stream) -> Result<()> {

@@ -12,7 +12,7 @@ use tilewright::ElementType;
 
 /// 0 where it went well.
 pub(super) type Code = i32;
-/// An owned tensor, library, string or guard of libtorch.
+/// An owned tensor, library, string, stream or guard of libtorch.
 pub(super) type Handle = *mut c_void;
 /// A kernel: arguments on a stack of values, each owned, then the results.
 pub(super) type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
@@ -52,6 +52,9 @@ functions! {
     empty_strided: "aoti_torch_empty_strided"
         unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> Code;
     delete_tensor: "aoti_torch_delete_tensor_object" unsafe extern "C" fn(Handle) -> Code;
+    current_stream: "aoti_torch_get_current_stream" unsafe extern "C" fn(i32, *mut Handle) -> Code;
+    stream_number: "aoti_torch_stream_id" unsafe extern "C" fn(Handle, *mut i64) -> Code;
+    delete_stream: "aoti_torch_delete_stream" unsafe extern "C" fn(Handle) -> Code;
     cpu: "aoti_torch_device_type_cpu" unsafe extern "C" fn() -> i32;
     cuda: "aoti_torch_device_type_cuda" unsafe extern "C" fn() -> i32;
     // C++'s `operator delete`, of the libstdc++ that libtorch uses: optional arguments come in memory of C++'s `new`.
@@ -127,6 +130,21 @@ impl Api {
     /// The dtype of libtorch's number.
     pub fn dtype(&self, number: i32) -> Option<ElementType> {
         usize::try_from(number).ok().and_then(|at| *self.dtypes.get(at)?)
+    }
+
+    /// Whether PyTorch has made the current stream of a GPU, which the driver calls `stream` and which is no default stream. Such
+    /// streams stay. Others are their owners', who may destroy them: libtorch's numbers of these are the driver's names.
+    pub fn has_made(&self, index: i32, stream: u64) -> bool {
+        let (mut current, mut number) = (std::ptr::null_mut(), 0);
+        // SAFETY: each is given where to write; the stream is deleted once.
+        unsafe {
+            if (self.functions.current_stream)(index, &mut current) != 0 {
+                return false;
+            }
+            let has_number = (self.functions.stream_number)(current, &mut number) == 0;
+            (self.functions.delete_stream)(current);
+            has_number && number as u64 != stream
+        }
     }
 
     /// libtorch's number of a dtype.

@@ -133,8 +133,12 @@ fn run(op: &'static Op, function: CallFn, owned: &[Owned], outputs: Outputs) -> 
         Place::Cpu => 0,
         Place::Cuda(index) => Cuda::get()?.stream(index as i32)?,
     };
+    let lives = || match place {
+        Place::Cuda(index) if !api.has_made(index as i32, stream) => Lives::ForTheCall,
+        Place::Cuda(_) | Place::Cpu => Lives::Long,
+    };
     // SAFETY: the stream is PyTorch's current one of that device.
-    let device = unsafe { device::of(place, stream, Lives::Long) }?;
+    let device = unsafe { device::of(place, stream, lives) }?;
     // A guard costs more than all else here: PyTorch asks the driver for the state of contexts when it ends.
     let _current = match place {
         Place::Cuda(index) if !device.is_current()? => Some(Current::enter(index as i32)?),

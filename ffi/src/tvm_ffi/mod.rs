@@ -67,7 +67,7 @@ fn run(op: &'static Op, function: CallFn, given: &[Any]) -> Result<()> {
         Place::Cuda(index) => Api::get()?.stream(index),
     };
     // SAFETY: the stream is the environment's current one of that device.
-    let device = unsafe { device::of(place, stream, Lives::ForTheCall) }?;
+    let device = unsafe { device::of(place, stream, || Lives::ForTheCall) }?;
     device.keeping_current(|| match place {
         Place::Cuda(index) if op.scratch && Api::get()?.has_allocator() => {
             call::run(op, function, &args, &device, &EnvironmentMemory { index })

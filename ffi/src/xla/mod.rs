@@ -98,7 +98,7 @@ unsafe fn run(op: &'static Op, function: CallFn, frame: &CallFrame) -> Result<()
     let args = arguments::read(op, &mut given)?;
     call::check_outputs(op, &args)?;
     // SAFETY: the stream is the one that XLA runs this call on.
-    let device = unsafe { device::of(place, stream.unwrap_or(0), Lives::Long) }?;
+    let device = unsafe { device::of(place, stream.unwrap_or(0), || Lives::Long) }?;
     let room = match given.results.next().filter(|_| op.scratch) {
         Some(room) => tensor("scratch", Some(room), place).map(|room| (room.address, room.len * room.dtype.size()))?,
         None => (0, 0),

@@ -17,6 +17,7 @@ use kernel_runtime::launch::shapes_of;
 use kernel_runtime::{Device, Error, LaunchId, Result, TensorDesc, View, ViewMut, synchronize_all};
 use kernels::add;
 use owner::{Owner, on_a_gpu};
+use std::sync::Arc;
 
 const N: usize = 300;
 
@@ -159,6 +160,25 @@ fn a_stream_of_cudarc_is_kept() -> Result<()> {
         add::<_, 128>(&x, &x, &mut out, N as i32).grid(3).launch(&device)?;
         assert_eq!(out.to_vec()?, numbers().iter().map(|x| x + x).collect::<Vec<f32>>());
         device.synchronize()
+    })
+}
+
+#[test]
+fn streams_of_cudarc_that_nobody_has_end() -> Result<()> {
+    on_a_gpu(|| {
+        let ctx = cudarc::driver::CudaContext::new(0).expect("there is a GPU");
+        let new_stream = || ctx.new_stream().expect("a stream");
+        let (ends, stays) = (new_stream(), new_stream());
+        let (device, other) = (Device::of_cudarc(&ends)?, Device::of_cudarc(&stays)?);
+        let end = Arc::downgrade(&ends);
+        drop(ends);
+        Device::of_cudarc(&new_stream())?;
+        assert_eq!(end.strong_count(), 1, "a device is one who has it");
+        drop(device);
+        Device::of_cudarc(&new_stream())?;
+        assert_eq!(end.strong_count(), 0);
+        assert_eq!(Device::of_cudarc(&stays)?.default_stream(), other.default_stream());
+        Ok(())
     })
 }
 

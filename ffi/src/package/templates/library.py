@@ -56,6 +56,8 @@ def synchronize():
     """Waits for all GPUs that operators were called on. Raises the oldest error of a kernel that was not raised yet.
 
     Where operators were captured into CUDA graphs, it waits for all of the GPU, whichever stream they are replayed on; so not
-    while another stream is captured. Of TVM-FFI's streams it waits for default streams alone: others may be gone.
+    while another stream is captured. Streams that may be gone are not waited for: of TVM-FFI's all but default streams, and
+    of PyTorch's those that it did not make, `torch.cuda.ExternalStream`. What went wrong there is raised by the next call on
+    the stream. JAX's streams are those of its clients, so do not wait after `jax.clear_backends()`.
     """
     _check(_library.tilewright_synchronize())
