@@ -43,13 +43,30 @@ pub(crate) fn refused(op: &'static str, error: impl fmt::Display) -> Error {
     Error::wrap(OpError { op, error: error.to_string().into() })
 }
 
-/// An error of the library, which names its own functions where candle has others.
-fn in_candles_words(error: tilewright::Error) -> tilewright::Error {
-    match error {
-        tilewright::Error::InvalidTensor { tensor, problem, hint } if hint.contains("`general::contiguous`") => {
-            tilewright::Error::InvalidTensor { tensor, problem, hint: "call `contiguous` first".into() }
+/// An error of what an op does.
+pub(crate) trait Failure: fmt::Display + From<tilewright::Error> {
+    /// The error without what candle has not.
+    fn in_candles_words(self) -> Self;
+}
+
+impl Failure for tilewright::Error {
+    /// The library names its own functions where candle has others.
+    fn in_candles_words(self) -> Self {
+        match self {
+            tilewright::Error::InvalidTensor { tensor, problem, hint } if hint.contains("`general::contiguous`") => {
+                tilewright::Error::InvalidTensor { tensor, problem, hint: "call `contiguous` first".into() }
+            }
+            other => other,
         }
-        other => other,
+    }
+}
+
+impl Failure for tilewright_ffi::Error {
+    fn in_candles_words(self) -> Self {
+        match self {
+            tilewright_ffi::Error::Runtime(error) => error.in_candles_words().into(),
+            other => other,
+        }
     }
 }
 
@@ -98,13 +115,9 @@ fn place<'a>(
 }
 
 /// Checks that all tensors are on one device, and says where that is.
-fn home<const IN: usize>(
-    op: &'static str,
-    target: &Option<HeldMut<'_>>,
-    inputs: &[Option<Held<'_>>; IN],
-) -> Result<Home> {
-    let target = target.as_ref().map(|target| (target.name, target.memory.as_memory()));
-    let mut all = target.into_iter().chain(inputs.iter().flatten().map(|held| (held.name, held.memory)));
+fn home<const IN: usize>(op: &'static str, targets: &[HeldMut<'_>], inputs: &[Option<Held<'_>>; IN]) -> Result<Home> {
+    let targets = targets.iter().map(|target| (target.name, target.memory.as_memory()));
+    let mut all = targets.chain(inputs.iter().flatten().map(|held| (held.name, held.memory)));
     let Some((first, memory)) = all.next() else {
         return Err(refused(op, "needs one tensor at least, which says where it runs"));
     };
@@ -129,15 +142,16 @@ pub(crate) fn apart(
 }
 
 /// Runs `body` on storages that are under lock, with memory for what it makes.
-pub(crate) fn execute<const IN: usize, const OUT: usize>(
+pub(crate) fn execute<E: Failure, const IN: usize, const OUT: usize>(
     op: &'static str,
-    target: Option<HeldMut<'_>>,
+    targets: Vec<HeldMut<'_>>,
     inputs: [Option<Held<'_>>; IN],
-    outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
-    body: impl FnOnce(Option<TensorMut<'_>>, [Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
+    outputs: impl FnOnce(&[TensorMut<'_>], [Option<TensorRef<'_>>; IN]) -> std::result::Result<[Spec; OUT], E>,
+    body: impl FnOnce(Vec<TensorMut<'_>>, [Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> std::result::Result<(), E>,
 ) -> Result<[(Storage, Shape); OUT]> {
-    let fail = |error| refused(op, in_candles_words(error));
-    let home = home(op, &target, &inputs)?;
+    let fail = |error: tilewright::Error| refused(op, error.in_candles_words());
+    let fail_itself = |error: E| refused(op, error.in_candles_words());
+    let home = home(op, &targets, &inputs)?;
     home.check_capture().map_err(|error| refused(op, error))?;
     let cx = home.context()?;
     let (here, device) = (Here { home: &home, cx: &cx }, cx.device());
@@ -149,30 +163,24 @@ pub(crate) fn execute<const IN: usize, const OUT: usize>(
         held.map(|held| home.read(held.memory)).transpose().map_err(|error| refused(op, error))
     })?;
     let refs = references(here, &inputs, &read).map_err(fail)?;
-    let specs = outputs(refs).map_err(fail)?;
+    let written = targets.into_iter().map(|held| Ok((held.name, held.layout, home.write(held.memory)?)));
+    let written: Vec<_> = written.collect::<Result<_>>().map_err(|error| refused(op, error))?;
+    let targets = written.iter().map(|(name, layout, elements)| place(here, (*name, *layout), elements));
+    let targets: Vec<TensorMut<'_>> =
+        targets.map(|place| place.map(TensorMut::new)).collect::<tilewright::Result<_>>().map_err(fail)?;
+    let specs = outputs(&targets, refs).map_err(fail_itself)?;
     let mut storages =
         try_map(specs, |spec| Ok((home.allocate(&spec).map_err(|error| refused(op, error))?, spec.shape)))?;
     {
-        let target = target.map(|held| (held.name, held.layout, home.write(held.memory)));
-        let target = match target {
-            Some((name, layout, elements)) => Some((name, layout, elements.map_err(|error| refused(op, error))?)),
-            None => None,
-        };
-        let written = match &target {
-            Some((name, layout, elements)) => {
-                Some(TensorMut::new(place(here, (*name, layout), elements).map_err(fail)?))
-            }
-            None => None,
-        };
         let made = try_map(storages.each_mut(), |(storage, shape)| {
             Ok((home.write(MemoryMut::try_from(storage)?)?, Layout::contiguous(&*shape)))
         })?;
         let results =
             try_map(made.each_ref(), |(elements, layout)| place(here, ("a result", layout), elements).map_err(fail))?;
-        let done = body(written, refs, results.map(TensorMut::new));
+        let done = body(targets, refs, results.map(TensorMut::new));
         // What the CPU was given is done. A GPU's errors come with the next op.
         let failed = if device.is_cuda() { None } else { all_errors(device) };
-        done.map_err(fail)?;
+        done.map_err(fail_itself)?;
         if let Some(error) = failed {
             return Err(refused(op, error));
         }

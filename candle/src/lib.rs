@@ -36,6 +36,7 @@
 //! | what | where |
 //! |---|---|
 //! | ops of your own, with gradients or in place | [`candle_op!`], [`dispatch!`]; [`call`], [`call_in_place`], [`Op`] without a macro |
+//! | operators that PyTorch and JAX call too, by the same source | [`from_op!`] |
 //! | tensors in their bodies | [`TensorRef`], [`TensorMut`]: as views for kernels, as tensors of the library, as descriptors |
 //! | softmax, norms, rotary embedding, gates, losses | [`rows`] |
 //! | attention: flash, over caches, over pages | [`attention`] |
@@ -64,6 +65,8 @@ mod lock;
 mod macros;
 mod memory;
 mod op;
+#[doc(hidden)]
+pub mod operators;
 pub mod products;
 pub mod rows;
 mod tensor;
@@ -76,12 +79,13 @@ pub use op::gradients;
 pub use op::{Inputs, Op, apply, call, call_in_place, call_with};
 pub use tensor::{Spec, TensorMut, TensorRef, like};
 pub use tilewright;
+pub use tilewright_ffi;
 pub use tilewright_kernels;
 
 /// What ops are written with: Tilewright's prelude, candle's tensors, and the names of this crate. `Result` is Tilewright's,
 /// which bodies of ops give; functions that candle calls give `candle_core::Result`.
 pub mod prelude {
-    pub use crate::{Spec, TensorMut, TensorRef, candle_op, dispatch, like};
+    pub use crate::{Spec, TensorMut, TensorRef, candle_op, dispatch, from_op, like};
     pub use candle_core::Tensor;
     pub use tilewright::Result;
     pub use tilewright::prelude::*;

@@ -74,14 +74,32 @@ impl<F: FnMut(Memory<'_>, &Layout)> CustomOp1 for Level<F> {
     }
 }
 
-/// Runs `f` while the storage of `target` is held to write, and those of the other tensors to read. A tensor that shares its
-/// storage with `target` is refused.
-pub(crate) fn with_target<R, const N: usize>(
+/// Runs `f` while the storages of `targets` are held to write, and those of the other tensors to read. Tensors that share a
+/// storage with a target are refused.
+pub(crate) fn with_targets<R, const N: usize>(
+    op: &'static str,
+    targets: &[Named<'_>],
+    tensors: &[Option<Named<'_>>; N],
+    f: impl FnOnce(Vec<HeldMut<'_>>, [Option<Held<'_>>; N]) -> Result<R>,
+) -> Result<R> {
+    for (at, target) in targets.iter().enumerate() {
+        check_target(op, *target, targets[at + 1..].iter().chain(tensors.iter().flatten()))?;
+    }
+    let mut f = Some(f);
+    let mut result = None;
+    hold_mut(op, targets, Vec::with_capacity(targets.len()), &mut |held| {
+        let Some(f) = f.take() else { return };
+        result = Some(with_inputs(op, tensors, |inputs| f(held, inputs)));
+    })?;
+    result.unwrap_or_else(|| Err(Error::Msg(format!("{op}: candle has not run it"))))
+}
+
+/// Checks that a tensor can be written, while the others are written or read.
+fn check_target<'a>(
     op: &'static str,
     (name, target): Named<'_>,
-    tensors: &[Option<Named<'_>>; N],
-    f: impl FnOnce(HeldMut<'_>, [Option<Held<'_>>; N]) -> Result<R>,
-) -> Result<R> {
+    others: impl Iterator<Item = &'a Named<'a>>,
+) -> Result<()> {
     let layout = target.layout();
     if layout.has_internal_overlap() && target.elem_count() > 0 {
         let problem =
@@ -91,7 +109,7 @@ pub(crate) fn with_target<R, const N: usize>(
             format!("`{name}` {problem}; what is changed in place has memory for each: use `contiguous`"),
         ));
     }
-    for (other, tensor) in tensors.iter().flatten() {
+    for (other, tensor) in others {
         let (here, there) = (target.device().location(), tensor.device().location());
         if here != there {
             return Err(apart(op, (name, here), (other, there)));
@@ -101,19 +119,29 @@ pub(crate) fn with_target<R, const N: usize>(
             return Err(refused(op, format!("{problem}; a copy is accepted: `Tensor::copy`")));
         }
     }
-    let mut f = Some(f);
-    let mut result = None;
+    Ok(())
+}
+
+/// Holds the targets behind those that are held already, then calls `f`.
+fn hold_mut(
+    op: &'static str,
+    targets: &[Named<'_>],
+    held: Vec<HeldMut<'_>>,
+    f: &mut dyn FnMut(Vec<HeldMut<'_>>),
+) -> Result<()> {
+    let Some((name, target)) = targets.first() else {
+        f(held);
+        return Ok(());
+    };
+    let (mut held, mut result) = (Some(held), Ok(()));
     let inner = |memory: MemoryMut<'_>, layout: &Layout| {
-        let Some(f) = f.take() else { return };
-        let target = HeldMut { name, memory, layout };
-        result = Some(with_inputs(op, tensors, |held| f(target, held)));
+        let Some(held) = held.take() else { return };
+        let mut held: Vec<HeldMut<'_>> = held;
+        held.push(HeldMut { name, memory, layout });
+        result = hold_mut(op, &targets[1..], held, f);
     };
     let outcome = target.inplace_op1(&Change { op, inner: RefCell::new(inner) });
-    match (result, outcome) {
-        (Some(result), _) => result,
-        (None, Err(error)) => Err(refused(op, format!("`{name}`: {error}"))),
-        (None, Ok(())) => Err(Error::Msg(format!("{op}: candle has not run it"))),
-    }
+    outcome.map_err(|error| refused(op, format!("`{name}`: {error}"))).and(result)
 }
 
 /// An op in place that does nothing. candle refuses it where both tensors share a storage, as it must be asked: it tells

@@ -1,6 +1,7 @@
 //! The macro that writes ops.
 
-/// Writes an op over candle's tensors: a function that is called like candle's own.
+/// Writes an op over candle's tensors: a function that is called like candle's own. One that PyTorch and JAX call too comes by
+/// [`from_op!`](crate::from_op).
 ///
 /// ```
 /// use tilewright_candle::prelude::*;

@@ -1,7 +1,7 @@
 //! Ops over candle's tensors: what is called, and what candle differentiates.
 
 use crate::call::{self, Held, refused};
-use crate::lock::{Named, with_inputs, with_target};
+use crate::lock::{Named, with_inputs, with_targets};
 use crate::memory::Memory;
 use crate::tensor::{Spec, TensorMut, TensorRef};
 use candle_core::op::BackpropOp;
@@ -76,20 +76,20 @@ pub fn call_in_place<const IN: usize, const OUT: usize>(
 ) -> Result<[Tensor; OUT]> {
     let inputs = inputs.map(Some);
     untracked(op, &inputs)?;
-    // A variable is changed by whoever trains it; what was computed from variables has a past that would be wrong.
-    if target.1.track_op() && !target.1.is_variable() {
-        return Err(tracked(op, target.0));
-    }
-    let made = with_target(op, target, &inputs, |held, inputs| {
-        let run = |target: Option<TensorMut<'_>>, refs: [Option<TensorRef<'_>>; IN], out: [TensorMut<'_>; OUT]| {
-            match target {
-                Some(target) => run(target, all(refs), out),
-                None => Ok(()),
-            }
+    check_written(op, target)?;
+    let made = with_targets(op, &[target], &inputs, |held, inputs| {
+        let run = |targets: Vec<TensorMut<'_>>, refs: [Option<TensorRef<'_>>; IN], out: [TensorMut<'_>; OUT]| {
+            targets.into_iter().next().map_or(Ok(()), |target| run(target, all(refs), out))
         };
-        call::execute(op, Some(held), inputs, |refs| outputs(all(refs)), run)
+        call::execute(op, held, inputs, |_, refs| outputs(all(refs)), run)
     })?;
     Ok(made.map(tensor))
+}
+
+/// Checks that a tensor may be changed: a variable is by whoever trains it; what was computed from variables has a past that would
+/// be wrong.
+pub(crate) fn check_written(op: &'static str, (name, target): Named<'_>) -> Result<()> {
+    if target.track_op() && !target.is_variable() { Err(tracked(op, name)) } else { Ok(()) }
 }
 
 /// Inputs of which none is missing.
@@ -104,7 +104,9 @@ pub(crate) fn detached<const IN: usize, const OUT: usize>(
     outputs: impl FnOnce([Option<TensorRef<'_>>; IN]) -> tilewright::Result<[Spec; OUT]>,
     run: impl FnOnce([Option<TensorRef<'_>>; IN], [TensorMut<'_>; OUT]) -> tilewright::Result<()>,
 ) -> Result<[Tensor; OUT]> {
-    let made = with_inputs(op, &inputs, |held| call::execute(op, None, held, outputs, |_, refs, out| run(refs, out)))?;
+    let made = with_inputs(op, &inputs, |held| {
+        call::execute(op, Vec::new(), held, |_, refs| outputs(refs), |_, refs, out| run(refs, out))
+    })?;
     Ok(made.map(tensor))
 }
 
@@ -119,7 +121,7 @@ pub fn gradients<const IN: usize, const OUT: usize>(
     detached(op, inputs.map(Some), |refs| outputs(all(refs)), |refs, out| run(all(refs), out))
 }
 
-fn tensor((storage, shape): (Storage, Shape)) -> Tensor {
+pub(crate) fn tensor((storage, shape): (Storage, Shape)) -> Tensor {
     Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
@@ -131,7 +133,7 @@ fn untracked<const N: usize>(op: &'static str, inputs: &[Option<Named<'_>>; N]) 
     }
 }
 
-fn tracked(op: &'static str, name: &str) -> candle_core::Error {
+pub(crate) fn tracked(op: &'static str, name: &str) -> candle_core::Error {
     refused(op, format!("`{name}` requires a gradient, which this op does not have; `detach` it where none is needed"))
 }
 
@@ -208,29 +210,35 @@ pub trait Inputs<O, const OUT: usize> {
     fn apply(self, op: O) -> Result<Tensor>;
 }
 
-/// An op as candle knows it.
-struct Custom<O, const OUT: usize> {
+/// What candle differentiates, of `IN` tensors.
+pub(crate) trait Differentiable<const IN: usize>: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    fn forward(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)>;
+
+    fn gradients(&self, inputs: [&Tensor; IN], result: &Tensor, gradient: &Tensor) -> Result<[Option<Tensor>; IN]>;
+}
+
+/// An op whose outputs are known by its type.
+struct Kept<O, const OUT: usize> {
     op: O,
     /// What was made beside the result.
     kept: OnceLock<Vec<Tensor>>,
 }
 
-impl<O, const OUT: usize> Custom<O, OUT> {
-    fn new(op: O) -> Self {
-        Custom { op, kept: OnceLock::new() }
+impl<O: Op<IN, OUT>, const IN: usize, const OUT: usize> Differentiable<IN> for Kept<O, OUT> {
+    fn name(&self) -> &'static str {
+        O::NAME
     }
 
-    fn forward<const IN: usize>(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)>
-    where
-        O: Op<IN, OUT>,
-    {
+    fn forward(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)> {
         let mut names = O::INPUTS.into_iter();
         let held = inputs.map(|(memory, layout)| names.next().map(|name| Held { name, memory, layout }));
         let made = call::execute(
             O::NAME,
-            None,
+            Vec::new(),
             held,
-            |refs| self.op.outputs(all(refs)),
+            |_, refs| self.op.outputs(all(refs)),
             |_, refs, outputs| self.op.forward(all(refs), outputs),
         )?;
         let mut made = made.into_iter();
@@ -240,51 +248,52 @@ impl<O, const OUT: usize> Custom<O, OUT> {
         Ok(result)
     }
 
-    fn cpu<const IN: usize>(&self, inputs: [(&CpuStorage, &Layout); IN]) -> Result<(CpuStorage, Shape)>
-    where
-        O: Op<IN, OUT>,
-    {
-        match self.forward(inputs.map(|(storage, layout)| (Memory::Cpu(storage), layout)))? {
-            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
-            _ => Err(refused(O::NAME, "its result is not on the CPU")),
-        }
-    }
-
-    fn cuda<const IN: usize>(&self, inputs: [(&CudaStorage, &Layout); IN]) -> Result<(CudaStorage, Shape)>
-    where
-        O: Op<IN, OUT>,
-    {
-        match self.forward(inputs.map(|(storage, layout)| (Memory::Cuda(storage), layout)))? {
-            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
-            _ => Err(refused(O::NAME, "its result is not on a GPU")),
-        }
-    }
-
-    fn gradients<const IN: usize>(
-        &self,
-        inputs: [&Tensor; IN],
-        result: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<[Option<Tensor>; IN]>
-    where
-        O: Op<IN, OUT>,
-    {
+    fn gradients(&self, inputs: [&Tensor; IN], result: &Tensor, gradient: &Tensor) -> Result<[Option<Tensor>; IN]> {
         let kept = self.kept.get().map_or(&[][..], Vec::as_slice);
         let mut outputs = std::iter::once(result).chain(kept);
         let outputs = [(); OUT].map(|()| outputs.next());
         if outputs.iter().any(Option::is_none) {
-            return Err(refused(O::NAME, "its gradient is asked for before its result"));
+            return Err(too_early(O::NAME));
         }
         self.op.backward(inputs, outputs.map(|output| output.expect("none is missing")), &gradient.contiguous()?)
     }
 }
 
-/// `CustomOp1` to `CustomOp3` for ops of as many inputs.
+pub(crate) fn too_early(op: &'static str) -> candle_core::Error {
+    refused(op, "its gradient is asked for before its result")
+}
+
+/// What candle differentiates, as it knows it.
+pub(crate) struct Custom<D>(pub(crate) D);
+
+impl<D> Custom<D> {
+    fn cpu<const IN: usize>(&self, inputs: [(&CpuStorage, &Layout); IN]) -> Result<(CpuStorage, Shape)>
+    where
+        D: Differentiable<IN>,
+    {
+        match self.0.forward(inputs.map(|(storage, layout)| (Memory::Cpu(storage), layout)))? {
+            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
+            _ => Err(refused(self.0.name(), "its result is not on the CPU")),
+        }
+    }
+
+    fn cuda<const IN: usize>(&self, inputs: [(&CudaStorage, &Layout); IN]) -> Result<(CudaStorage, Shape)>
+    where
+        D: Differentiable<IN>,
+    {
+        match self.0.forward(inputs.map(|(storage, layout)| (Memory::Cuda(storage), layout)))? {
+            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
+            _ => Err(refused(self.0.name(), "its result is not on a GPU")),
+        }
+    }
+}
+
+/// `CustomOp1` to `CustomOp3` for what is differentiated by as many tensors.
 macro_rules! custom {
     ($trait:ident, $count:literal, $gradients:ty, $($storage:ident $layout:ident $input:ident),+) => {
-        impl<O: Op<$count, OUT>, const OUT: usize> $trait for Custom<O, OUT> {
+        impl<D: Differentiable<$count>> $trait for Custom<D> {
             fn name(&self) -> &'static str {
-                O::NAME
+                self.0.name()
             }
 
             fn cpu_fwd(&self, $($storage: &CpuStorage, $layout: &Layout),+) -> Result<(CpuStorage, Shape)> {
@@ -296,7 +305,7 @@ macro_rules! custom {
             }
 
             fn bwd(&self, $($input: &Tensor,)+ result: &Tensor, gradient: &Tensor) -> Result<$gradients> {
-                let [$($input),+] = self.gradients([$($input),+], result, gradient)?;
+                let [$($input),+] = self.0.gradients([$($input),+], result, gradient)?;
                 Ok(($($input),+))
             }
         }
@@ -309,23 +318,27 @@ custom!(CustomOp1, 1, Gradient, s1 l1 x1);
 custom!(CustomOp2, 2, (Gradient, Gradient), s1 l1 x1, s2 l2 x2);
 custom!(CustomOp3, 3, (Gradient, Gradient, Gradient), s1 l1 x1, s2 l2 x2, s3 l3 x3);
 
+fn kept<O, const OUT: usize>(op: O) -> Custom<Kept<O, OUT>> {
+    Custom(Kept { op, kept: OnceLock::new() })
+}
+
 impl<O: Op<1, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 1] {
     fn apply(self, op: O) -> Result<Tensor> {
         let [x] = self;
-        x.apply_op1(Custom::new(op))
+        x.apply_op1(kept(op))
     }
 }
 
 impl<O: Op<2, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 2] {
     fn apply(self, op: O) -> Result<Tensor> {
         let [x, y] = self;
-        x.apply_op2(y, Custom::new(op))
+        x.apply_op2(y, kept(op))
     }
 }
 
 impl<O: Op<3, OUT>, const OUT: usize> Inputs<O, OUT> for [&Tensor; 3] {
     fn apply(self, op: O) -> Result<Tensor> {
         let [x, y, z] = self;
-        x.apply_op3(y, z, Custom::new(op))
+        x.apply_op3(y, z, kept(op))
     }
 }

@@ -5,6 +5,8 @@ use crate::call::Here;
 use candle_core::{DType, Layout, Shape};
 use std::fmt;
 use tilewright::{Device, Error, Result, TensorDesc, View, ViewMut};
+use tilewright_ffi::ElementType;
+use tilewright_ffi::native;
 use tilewright_kernels::{Context, TensorView, TensorViewMut};
 
 /// A tensor of candle's to read, borrowed for one op.
@@ -55,6 +57,23 @@ pub fn like(x: TensorRef<'_>) -> Spec {
 /// The error of a tensor that does not fit.
 pub(crate) fn invalid(name: &str, problem: impl Into<Box<str>>, hint: impl Into<Box<str>>) -> Error {
     Error::InvalidTensor { tensor: format!("`{name}`").into(), problem: problem.into(), hint: hint.into() }
+}
+
+/// A dtype of candle's.
+fn element(name: &str, dtype: DType) -> Result<ElementType> {
+    Ok(match dtype {
+        DType::U8 => ElementType::U8,
+        DType::U32 => ElementType::U32,
+        DType::I16 => ElementType::I16,
+        DType::I32 => ElementType::I32,
+        DType::I64 => ElementType::I64,
+        DType::F8E4M3 => ElementType::F8E4M3,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::BF16,
+        DType::F32 => ElementType::F32,
+        DType::F64 => ElementType::F64,
+        other => return Err(invalid(name, format!("is of {}", other.as_str()), "such tensors are not accepted")),
+    })
 }
 
 /// Checks that a tensor has the shape of another, where functions see only rows of both.
@@ -197,6 +216,14 @@ macro_rules! common {
             /// The same for the functions of the library.
             pub fn context(&self) -> &'a Context {
                 self.place.here.cx
+            }
+
+            /// As operators of `tilewright-ffi` take it.
+            pub(crate) fn argument(&self) -> Result<native::Tensor<'a>> {
+                let Place { name, here, dtype, layout, address, .. } = self.place;
+                let dtype = element(name, dtype)?;
+                // SAFETY: as in `elements`; `place` has seen that all elements are in the memory.
+                Ok(unsafe { native::Tensor::new(here.cx.device(), address, dtype, layout.dims(), layout.stride()) })
             }
 
             /// The error of a tensor whose dtype is none of these.

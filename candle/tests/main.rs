@@ -4,6 +4,7 @@ mod attention;
 mod bridge;
 mod common;
 mod macros;
+mod operators;
 mod products;
 mod refusals;
 mod rows;

@@ -201,21 +201,21 @@ const fn find<'a>(op: &'a Op, name: &str) -> Option<&'a Param> {
     None
 }
 
-const fn params(op: &Op) -> &[Param] {
+pub(crate) const fn params(op: &Op) -> &[Param] {
     match &op.params {
         Cow::Borrowed(params) => params,
         Cow::Owned(_) => panic!("a constant owns nothing"),
     }
 }
 
-const fn text(text: &Text) -> &str {
+pub(crate) const fn text(text: &Text) -> &str {
     match text {
         Cow::Borrowed(text) => text,
         Cow::Owned(_) => panic!("a constant owns nothing"),
     }
 }
 
-const fn same(a: &str, b: &str) -> bool {
+pub(crate) const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut at = 0;
     while at < a.len() && at < b.len() && a[at] == b[at] {
@@ -238,7 +238,7 @@ const fn after_d(name: &str) -> Option<&str> {
 
 /// Panics with the parts as its message. Constants cannot format.
 #[track_caller]
-const fn fail(parts: &[&str]) -> ! {
+pub(crate) const fn fail(parts: &[&str]) -> ! {
     const LONGEST: usize = 1024;
     let mut message = [0; LONGEST];
     let mut len = 0;
@@ -257,5 +257,82 @@ const fn fail(parts: &[&str]) -> ! {
         Ok(message) => panic!("{}", message),
         // Cut within a character, by names of a thousand bytes.
         Err(_) => panic!("the gradient does not fit the operator"),
+    }
+}
+
+/// How one operator's gradient takes its arguments from another's call.
+pub struct Gradient<'a> {
+    /// The operator that computes it.
+    pub backward: &'a Op,
+    forward: &'a Op,
+}
+
+/// Where an argument of the gradient comes from.
+#[derive(PartialEq)]
+pub enum Source<'a> {
+    /// The gradient of an output.
+    Incoming(&'a str),
+    /// An input or output of the operator.
+    Saved(&'a str),
+    /// An attribute of it.
+    Attribute(&'a str),
+}
+
+impl<'a> Gradient<'a> {
+    /// The gradient of `forward` that `backward` computes: [`check_backward`] has seen that it does.
+    pub fn new(forward: &'a Op, backward: &'a Op) -> Self {
+        Gradient { backward, forward }
+    }
+
+    /// The gradient of an operator among these, if it has one. [`check_exported`] has seen that it is there.
+    pub fn of(forward: &'a Op, ops: &'a [Op]) -> Option<Self> {
+        let name = forward.backward.as_ref()?;
+        ops.iter().find(|op| op.name == *name).map(|backward| Gradient::new(forward, backward))
+    }
+
+    /// The arguments, in order.
+    pub fn sources(&self) -> Vec<Source<'a>> {
+        let source = |param: &'a Param| {
+            if !param.kind.is_tensor() {
+                return Source::Attribute(&param.name);
+            }
+            match self.forward.params.iter().any(|own| own.name == param.name) {
+                true => Source::Saved(&param.name),
+                false => Source::Incoming(param.name.strip_prefix("d_").unwrap_or(&param.name)),
+            }
+        };
+        self.backward.inputs().map(source).collect()
+    }
+
+    /// The names of what the gradient needs of the call.
+    pub fn saved(&self) -> Vec<&'a str> {
+        let saved = self.sources().into_iter().filter_map(|source| match source {
+            Source::Saved(name) => Some(name),
+            Source::Incoming(_) | Source::Attribute(_) => None,
+        });
+        saved.collect()
+    }
+
+    /// Whether an output has a gradient that the operator takes.
+    pub fn takes(&self, output: &str) -> bool {
+        self.sources().contains(&Source::Incoming(output))
+    }
+
+    /// Whether the operator does without the gradient of an output on which nothing depends.
+    pub fn may_lack(&self, output: &str) -> bool {
+        let is_of_it = |param: &&Param| param.name.strip_prefix("d_") == Some(output);
+        let optional = Kind::Input { optional: true };
+        self.takes(output) && self.backward.inputs().find(is_of_it).is_some_and(|param| param.kind == optional)
+    }
+
+    /// The name of the gradient of an input, if it has one.
+    pub fn of_input(&self, input: &str) -> Option<&'a str> {
+        let gradients =
+            || self.backward.outputs().filter_map(|(param, _)| Some((param.name.strip_prefix("d_")?, param)));
+        // As `check_backward` reads names: one input's own before that of several.
+        let own = gradients().find(|(of, _)| *of == input);
+        let is_input = |name: &str| self.forward.params.iter().any(|param| param.name == name);
+        let shared = || gradients().find(|(of, _)| !is_input(of) && of.split(AND).any(|one| one == input));
+        own.or_else(shared).map(|(_, param)| param.name.as_ref())
     }
 }

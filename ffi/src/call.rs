@@ -6,7 +6,8 @@
 
 use crate::device;
 use crate::error::{Error, Result};
-use crate::op::{Kind, Op, Output};
+use crate::native::Operator;
+use crate::op::{Kind, Op, Output, Value};
 use crate::scratch::{Memory, Scratch};
 use crate::shape::{Wanted, wanted};
 use crate::tensor::{Place, RawTensor, TensorMut, TensorRef};
@@ -39,6 +40,12 @@ pub(crate) type ArgList<'a> = SmallVec<[Arg<'a>; 10]>;
 pub trait Exported: Sized {
     /// What it is.
     const OP: &'static Op;
+
+    /// The operator that computes its gradient.
+    const BACKWARD: Option<&'static Operator> = None;
+
+    /// How frameworks that are written in Rust call it.
+    const OPERATOR: Operator = Operator::new(Self::OP, Self::call, Self::BACKWARD);
 
     /// How PyTorch calls it.
     const REGISTRATION: crate::torch::Registration = crate::torch::Registration::of::<Self>();
@@ -211,6 +218,24 @@ pub(crate) fn place(op: &Op, args: &[Arg<'_>]) -> Result<Place> {
 /// Whether an output is to be made: not that of an optional input that was not given.
 pub(crate) fn is_wanted(output: &Output, args: &[Arg<'_>]) -> bool {
     output.with.is_none_or(|with| !matches!(args[with], Arg::None))
+}
+
+/// The argument of a parameter for which the caller gave none.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if it must be given.
+pub(crate) fn default<'a>(name: &str, kind: &'a Kind) -> Result<Arg<'a>> {
+    Ok(match kind {
+        Kind::Input { optional: true } | Kind::OptionalAttribute { .. } => Arg::None,
+        Kind::Attribute { default: Some(value), .. } => match value {
+            Value::Int(value) => Arg::Int(*value),
+            Value::Float(value) => Arg::Float(*value),
+            Value::Bool(value) => Arg::Bool(*value),
+            Value::Str(value) => Arg::Str(value),
+        },
+        _ => return Err(Error::argument(name, "is missing", "an argument for each parameter without a default")),
+    })
 }
 
 /// Checks that the caller gave no tensor for an output that is not to be made.

@@ -58,6 +58,7 @@
 //! | `package` | Python packages and wheels, with the feature of this name |
 //! | [`op`](mod@op), [`call`], [`backward`] | what operators are inside, for what the macros write |
 //! | [`torch`], [`tvm_ffi`], [`xla`] | the doors |
+//! | [`native`] | the door for frameworks that are written in Rust |
 //!
 //! # What holds for all doors
 //!
@@ -87,6 +88,7 @@ mod error;
 pub mod guide;
 mod library;
 mod memory;
+pub mod native;
 pub mod op;
 #[cfg(feature = "package")]
 pub mod package;

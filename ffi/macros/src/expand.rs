@@ -131,6 +131,12 @@ fn describe(function: &ItemFn, options: &Options, params: Vec<Param>, errors: &m
             );
         }
     });
+    let gradient = options.backward.as_ref().map(|path| {
+        quote! {
+            const BACKWARD: ::core::option::Option<&'static ::tilewright_ffi::native::Operator> =
+                ::core::option::Option::Some(&<#path as ::tilewright_ffi::Exported>::OPERATOR);
+        }
+    });
     // What the function returns is judged where it says so.
     let returned = match &signature.output {
         ReturnType::Type(_, ty) => ty.span(),
@@ -161,6 +167,8 @@ fn describe(function: &ItemFn, options: &Options, params: Vec<Param>, errors: &m
                     scratch: #has_scratch,
                 }
             };
+
+            #gradient
 
             fn call(mut args: ::tilewright_ffi::call::Args<'_>) -> ::tilewright_ffi::Result<()> {
                 #called

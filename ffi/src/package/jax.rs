@@ -1,6 +1,7 @@
 //! The module `jax` of a package.
 
-use super::python::{self, Gradient, Shapes, Source};
+use super::python::{self, Shapes};
+use crate::backward::{Gradient, Source};
 use crate::op::{AttributeType, Kind, Library, Op, Param};
 use std::fmt::Write;
 

@@ -1,6 +1,5 @@
 //! What all modules of a package have in common: names, shapes and signatures in Python.
 
-use crate::backward::AND;
 use crate::op::{AttributeType, DTypeOf, Dim, Expr, Function, Kind, Op, Output, Param, ShapeOf, Value};
 use tilewright::ElementType;
 
@@ -175,75 +174,4 @@ pub fn dtype(op: &Op, output: &Output, fixed: impl Fn(ElementType) -> String) ->
 pub fn leading(op: &Op) -> &str {
     let is_given = |param: &&Param| matches!(param.kind, Kind::Input { optional: false } | Kind::InPlace);
     op.params.iter().find(is_given).map_or("", |param| &param.name)
-}
-
-/// How one operator's gradient takes its arguments from another's call.
-pub struct Gradient<'a> {
-    pub backward: &'a Op,
-    forward: &'a Op,
-}
-
-/// Where an argument of the gradient comes from.
-#[derive(PartialEq)]
-pub enum Source<'a> {
-    /// The gradient of an output.
-    Incoming(&'a str),
-    /// An input or output of the operator.
-    Saved(&'a str),
-    /// An attribute of it.
-    Attribute(&'a str),
-}
-
-impl<'a> Gradient<'a> {
-    /// The gradient of an operator, if it has one. `check_exported` has seen to it that it is in the library.
-    pub fn of(forward: &'a Op, ops: &'a [Op]) -> Option<Self> {
-        let name = forward.backward.as_ref()?;
-        ops.iter().find(|op| op.name == *name).map(|backward| Gradient { backward, forward })
-    }
-
-    /// The arguments, in order.
-    pub fn sources(&self) -> Vec<Source<'a>> {
-        let source = |param: &'a Param| {
-            if !param.kind.is_tensor() {
-                return Source::Attribute(&param.name);
-            }
-            match self.forward.params.iter().any(|own| own.name == param.name) {
-                true => Source::Saved(&param.name),
-                false => Source::Incoming(param.name.strip_prefix("d_").unwrap_or(&param.name)),
-            }
-        };
-        self.backward.inputs().map(source).collect()
-    }
-
-    /// The names of what the gradient needs of the call.
-    pub fn saved(&self) -> Vec<&'a str> {
-        let saved = self.sources().into_iter().filter_map(|source| match source {
-            Source::Saved(name) => Some(name),
-            Source::Incoming(_) | Source::Attribute(_) => None,
-        });
-        saved.collect()
-    }
-
-    /// Whether an output has a gradient that the operator takes.
-    pub fn takes(&self, output: &str) -> bool {
-        self.sources().contains(&Source::Incoming(output))
-    }
-
-    /// Whether the operator does without the gradient of an output on which nothing depends.
-    pub fn may_lack(&self, output: &str) -> bool {
-        let is_of_it = |param: &&Param| param.name.strip_prefix("d_") == Some(output);
-        let optional = Kind::Input { optional: true };
-        self.takes(output) && self.backward.inputs().find(is_of_it).is_some_and(|param| param.kind == optional)
-    }
-
-    /// The name of the gradient of an input, if it has one.
-    pub fn of_input(&self, input: &str) -> Option<&'a str> {
-        let gradients =
-            || self.backward.outputs().filter_map(|(param, _)| Some((param.name.strip_prefix("d_")?, param)));
-        // As `check_backward` reads names: one input's own before that of several.
-        let own = gradients().find(|(of, _)| *of == input);
-        let is_input = |name: &str| self.forward.params.iter().any(|param| param.name == name);
-        let shared = || gradients().find(|(of, _)| !is_input(of) && of.split(AND).any(|one| one == input));
-        own.or_else(shared).map(|(_, param)| param.name.as_ref())
-    }
 }

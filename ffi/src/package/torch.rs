@@ -1,6 +1,7 @@
 //! The module `torch` of a package.
 
-use super::python::{self, Gradient, Shapes, Source};
+use super::python::{self, Shapes};
+use crate::backward::{Gradient, Source};
 use crate::op::{Kind, Library, Op, Param};
 use std::fmt::Write;
 

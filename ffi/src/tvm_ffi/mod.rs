@@ -12,7 +12,7 @@ use crate::call::{self, Arg, ArgList, CallFn, Exported};
 use crate::device::{self, Lives};
 use crate::error::{Error, Result};
 use crate::memory::RuntimeMemory;
-use crate::op::{AttributeType, DTYPES, Kind, Op, Value};
+use crate::op::{AttributeType, DTYPES, Kind, Op};
 use crate::scratch::{Block, Memory};
 use crate::tensor::{Place, RawTensor};
 use api::{Api, DlTensor, Element};
@@ -57,7 +57,7 @@ fn run(op: &'static Op, function: CallFn, given: &[Any]) -> Result<()> {
     for (at, param) in op.params.iter().enumerate() {
         args.push(match given.get(at) {
             Some(value) => read(&param.name, &param.kind, value)?,
-            None => default(&param.name, &param.kind)?,
+            None => call::default(&param.name, &param.kind)?,
         });
     }
     call::check_outputs(op, &args)?;
@@ -92,19 +92,6 @@ fn read<'a>(name: &str, kind: &Kind, value: &'a Any) -> Result<Arg<'a>> {
             AttributeType::Str => value.str().map_or_else(|| wrong("a string"), |value| Ok(Arg::Str(value))),
         },
     }
-}
-
-fn default<'a>(name: &str, kind: &'a Kind) -> Result<Arg<'a>> {
-    Ok(match kind {
-        Kind::Input { optional: true } | Kind::OptionalAttribute { .. } => Arg::None,
-        Kind::Attribute { default: Some(value), .. } => match value {
-            Value::Int(value) => Arg::Int(*value),
-            Value::Float(value) => Arg::Float(*value),
-            Value::Bool(value) => Arg::Bool(*value),
-            Value::Str(value) => Arg::Str(value),
-        },
-        _ => return Err(Error::argument(name, "is missing", "an argument for each parameter without a default")),
-    })
 }
 
 fn read_tensor<'a>(name: &str, tensor: &'a DlTensor) -> Result<Arg<'a>> {
