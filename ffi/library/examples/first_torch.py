@@ -1,18 +1,19 @@
 """Three kernels of Rust in PyTorch. The first is in src/elementwise.rs:
 
     #[kernel]
-    fn add<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
-        let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    pub fn add<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i64) {
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
         let mask = i < n;
         store(out + i, load(x + i, mask = mask) + load(y + i, mask = mask), mask = mask);
     }
 
-    #[op(out(z: like(x)), backward = add_backward)]
-    fn add(x: TensorRef<'_>, y: TensorRef<'_>, z: TensorMut<'_>) -> Result<()> {
+    #[op(out(z: like(x)), backward = add_backward, vmap = broadcast_all)]
+    pub fn add(x: TensorRef<'_>, y: TensorRef<'_>, z: TensorMut<'_>) -> Result<()> {
+        same_shape(&y, &x)?;
         let (n, device) = (x.len(), x.device());
         dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-            kernels::add::<T, 1024>(x.flat::<T>()?, y.flat::<T>()?, z.flat_mut::<T>()?, n as i32)
-                .grid(n.div_ceil(1024))
+            kernels::add::<T, BLOCK>(x.flat::<T>()?, y.flat::<T>()?, z.flat_mut::<T>()?, n as i64)
+                .grid(n.div_ceil(BLOCK))
                 .launch(device)?;
             Ok(())
         })

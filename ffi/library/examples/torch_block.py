@@ -6,13 +6,15 @@
 
 Tokens go through an embedding, RMS norm, one product for queries, keys and values, rotary embedding, causal attention, the
 residual and RMS norm, a SwiGLU, and cross entropy over the vocabulary, and AdamW changes the weights: for 200 steps with PyTorch
-alone, with `torch.compile`, with ours, and with ours under `torch.compile`. All begin with the same weights and see the same tokens. It
-prints the time of a step and the most memory of each, and draws the curves of the loss into `loss.svg`.
+alone, with `torch.compile`, with the kernels of Liger if `liger-kernel` is installed, with ours, and with ours under
+`torch.compile`. All begin with the same weights and see the same tokens. It prints the time of a step and the most memory of each,
+and draws the curves of the loss into `loss.svg`.
 """
 
 import argparse
 import dataclasses
 import gc
+import importlib.util
 import sys
 import time
 
@@ -23,6 +25,8 @@ import torch.nn.functional as F
 import tilewright_ops.torch as ops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# A library of kernels in Triton, for GPUs: https://github.com/linkedin/Liger-Kernel
+HAS_LIGER = DEVICE == "cuda" and importlib.util.find_spec("liger_kernel") is not None
 
 
 @dataclasses.dataclass
@@ -80,6 +84,34 @@ class Eager:
 
     def optimizer(self, parameters, rate):
         return torch.optim.AdamW(parameters, lr=rate, fused=DEVICE == "cuda")
+
+
+class Liger(Eager):
+    """The kernels of Liger, which are written in Triton, where it has some; attention is PyTorch's."""
+
+    def __init__(self):
+        import liger_kernel.transformers.functional as liger
+
+        self.liger = liger
+
+    def rms_norm(self, x, weight):
+        return self.liger.liger_rms_norm(x, weight, 1e-5, in_place=False)
+
+    def add_rms_norm(self, x, residual, weight):
+        return self.liger.liger_fused_add_rms_norm(x, residual, weight, 1e-5, in_place=False)
+
+    def attention(self, x, weight, cos, sin):
+        q, k, v = self.linear(x, weight).unflatten(-1, (3, -1, 2 * cos.shape[-1])).unbind(2)
+        # It takes angles of both halves of a head.
+        cos, sin = (torch.cat((angles, angles), -1)[None] for angles in (cos, sin))
+        q, k = self.liger.liger_rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+        return F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True).transpose(1, 2)
+
+    def linear_swiglu(self, x, weight):
+        return self.liger.liger_swiglu(*self.linear(x, weight).chunk(2, -1))
+
+    def loss(self, x, weight, targets):
+        return self.liger.liger_fused_linear_cross_entropy(x, weight, targets)
 
 
 class Ours:
@@ -370,8 +402,9 @@ def main():
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--picture", default="loss.svg")
-    named = ["eager", "compiled", "ours", "ours-compiled"]
-    parser.add_argument("--variants", nargs="+", default=named, help="some of: eager, compiled, ours, ours-compiled, ours-products")
+    named = ["eager", "compiled", *["liger"] * HAS_LIGER, "ours", "ours-compiled"]
+    known = "eager, compiled, liger where it is installed, ours, ours-compiled, ours-products"
+    parser.add_argument("--variants", nargs="+", default=named, help=f"some of: {known}")
     parser.add_argument("--profile", action="store_true", help="print the kernels of a step, and train no further")
     arguments = parser.parse_args()
     if arguments.profile and DEVICE != "cuda":
@@ -382,10 +415,13 @@ def main():
     variants = {
         "eager": (Eager(), False),
         "compiled": (Eager(), True),
+        **({"liger": (Liger(), False)} if HAS_LIGER else {}),
         "ours": (Ours(), False),
         "ours-compiled": (Ours(), True),
         "ours-products": (OursWithProducts(), False),
     }
+    if unknown := [name for name in arguments.variants if name not in variants]:
+        parser.error(f"there is no variant {unknown[0]}; there are {', '.join(variants)}")
     if arguments.profile:
         for name in arguments.variants:
             profile(size, *variants[name], data, name)

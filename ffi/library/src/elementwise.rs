@@ -60,6 +60,15 @@ pub mod kernels {
         store(y + i, load(x + id, mask = mask), mask = mask);
     }
 
+    /// `x[ids[i]] = values[i]`, of whatever indices.
+    #[kernel]
+    pub fn put<T: Float, const BLOCK: usize>(x: PtrMut<T>, ids: Ptr<i64>, values: Ptr<T>, n: i64) {
+        let i = program_id(0) as i64 * BLOCK + arange(0, BLOCK) as i64;
+        let mask = i < n;
+        let id = load(ids + i, mask = mask);
+        store(x + id, load(values + i, mask = mask), mask = mask);
+    }
+
     /// `x[i] *= factor`. Where the factor is 1, as that of a loss of its own gradient is, nothing of `x` is touched. Programs are
     /// few, so that this is soon done.
     #[kernel]
@@ -156,6 +165,20 @@ pub fn take(x: TensorRef<'_>, ids: TensorRef<'_>, y: TensorMut<'_>) -> Result<()
     let (n, device) = (ids.len(), x.device());
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
         kernels::taken::<T, BLOCK>(x.flat::<T>()?, ids.flat::<i64>()?, y.flat_mut::<T>()?, n as i64)
+            .grid(n.div_ceil(BLOCK))
+            .launch(device)?;
+        Ok(())
+    })
+}
+
+/// Writes `values` into the elements of `x` with the indices `ids`, in i64, of the same shape. Of several values for one element
+/// one stays, whichever. An index that no element has is an error; nothing is written for it, and all other values are.
+#[op]
+pub fn put_in_place(x: TensorMut<'_>, ids: TensorRef<'_>, values: TensorRef<'_>) -> Result<()> {
+    same_shape(&values, &ids)?;
+    let (n, device) = (ids.len(), x.device());
+    dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
+        kernels::put::<T, BLOCK>(x.flat_mut::<T>()?, ids.flat::<i64>()?, values.flat::<T>()?, n as i64)
             .grid(n.div_ceil(BLOCK))
             .launch(device)?;
         Ok(())

@@ -15,7 +15,7 @@
 //! | [`embedding`] | rows of a table |
 //! | [`scale_in_place`] | gradients times that of the loss |
 //! | [`adamw_step`] | a step of an optimizer |
-//! | [`add`], [`scaled_silu`], [`take`], [`nothing`] | the first kernels that one writes; a call alone |
+//! | [`add`], [`scaled_silu`], [`take`], [`put_in_place`], [`nothing`] | the first kernels that one writes; a call alone |
 //!
 //! Inputs are used where they are, in their own strides; results and workspaces are memory of the framework.
 
@@ -32,7 +32,9 @@ mod tables;
 mod views;
 
 pub use attention::{flash_attention, flash_attention_backward, rotary_attention_backward};
-pub use elementwise::{add, add_backward, nothing, scale_in_place, scaled_silu, scaled_silu_backward, take};
+pub use elementwise::{
+    add, add_backward, nothing, put_in_place, scale_in_place, scaled_silu, scaled_silu_backward, take,
+};
 pub use gated::{geglu, geglu_backward, swiglu, swiglu_backward, swiglu_halves, swiglu_halves_backward};
 pub use losses::{
     cross_entropy, cross_entropy_backward, cross_entropy_in_place, cross_entropy_rows, cross_entropy_rows_backward,
@@ -89,5 +91,6 @@ tilewright_ffi::export!(
     scale_in_place,
     adamw_step,
     take,
+    put_in_place,
     nothing,
 );

@@ -39,17 +39,27 @@ fn package() -> &'static Path {
 
 /// Runs a program, which ends well and prints `expected`.
 fn run(program: &str, arguments: &[&str], expected: &str) {
+    let path = here().join(program);
+    let folder = path.parent().expect("a folder");
+    call(folder, |command| command.arg(&path).args(arguments), expected);
+}
+
+/// The folder where programs run, and leave what they write.
+fn written() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Calls Python, with the modules of a folder, which ends well and prints `expected`.
+fn call(modules: &Path, given: impl FnOnce(&mut Command) -> &mut Command, expected: &str) {
     let Some((python, stand_ins)) = python() else {
         eprintln!("skipped: run scripts/install-frameworks, or name a Python that has them in TILEWRIGHT_PYTHON");
         return;
     };
-    let path = here().join(program);
     // What runs tests is that of `tilewright-ffi`.
     let harness = here().with_file_name("tests").join("python");
-    let paths =
-        std::env::join_paths([package(), path.parent().expect("a folder"), &harness]).expect("paths without colons");
+    let paths = std::env::join_paths([package(), modules, &harness]).expect("paths without colons");
     let mut command = Command::new(python);
-    command.arg(&path).args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    given(&mut command).current_dir(written());
     command.env("PYTHONPATH", paths).env("PYTHONDONTWRITEBYTECODE", "1").env("RUST_BACKTRACE", "0");
     // glibc fills fresh memory, so that elements that nobody wrote are no numbers that one could expect.
     command.env("MALLOC_PERTURB_", "1");
@@ -64,6 +74,20 @@ fn run(program: &str, arguments: &[&str], expected: &str) {
     eprintln!("{text}");
 }
 
+/// Runs an example that draws a picture, and reads that as XML, with so many elements of a shape. One by the same name is among the
+/// results.
+fn run_with_picture(program: &str, arguments: &[&str], expected: &str, (picture, shape, count): (&str, &str, usize)) {
+    let _ = std::fs::remove_file(written().join(picture));
+    run(program, arguments, expected);
+    let read = format!(
+        "import sys, xml.etree.ElementTree as tree; root = tree.parse(sys.argv[1]).getroot(); \
+         name = '{{http://www.w3.org/2000/svg}}'; assert root.tag == name + 'svg', root.tag; \
+         print(len(root.findall(name + '{shape}')), 'of {shape}')"
+    );
+    call(here(), |command| command.args(["-c", &read, picture]), &format!("{count} of {shape}"));
+    assert!(here().join("results").join(picture).exists(), "{picture} is no picture of the results");
+}
+
 #[test]
 fn operators_work_in_pytorch() {
     run("tests/python/test_torch.py", &[], " passed, 0 failed");
@@ -75,13 +99,26 @@ fn operators_work_in_jax() {
 }
 
 #[test]
+fn indices_outside_of_what_is_written_are_errors_and_write_nothing() {
+    run("tests/python/test_outside.py", &[], " passed, 0 failed");
+}
+
+#[test]
+fn operators_work_through_tvm_ffi_and_are_counted_in_xla() {
+    run("tests/python/test_doors.py", &[], " passed, 0 failed");
+}
+
+#[test]
 fn a_transformer_block_learns_as_with_pytorch_alone() {
-    run("examples/torch_block.py", &["--size", "small"], "the curves are equal within noise");
+    // A curve for each way to train.
+    let picture = ("loss.svg", "polyline", 4);
+    run_with_picture("examples/torch_block.py", &["--size", "small"], "the curves are equal within noise", picture);
 }
 
 #[test]
 fn examples_in_jax_agree_with_jax() {
-    run("examples/jax_transforms.py", &[], "all agree");
+    // The background, and for each of 12 functions its difference and two times.
+    run_with_picture("examples/jax_transforms.py", &[], "all agree", ("transforms.svg", "rect", 1 + 12 * 3));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 """Runs the functions `test_..` of a file, and prints the name of each. Nothing that needs to be installed."""
 
+import ctypes
+import json
 import re
 import sys
 import traceback
@@ -13,6 +15,13 @@ def check_error(kind, text, call):
         assert text in str(error), f"the error says {str(error)!r}, not {text!r}"
     else:
         raise AssertionError(f"no error: {text!r} was expected")
+
+
+def described(library):
+    """What a library of operators says of itself, given the module `_library` of its package."""
+    describe = ctypes.CDLL(library.PATH).tilewright_describe
+    describe.restype = ctypes.c_char_p
+    return json.loads(describe())
 
 
 def scratch_sizes(module):

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import harness
+import stubs
+import tw_example
 import tw_example.jax as ops
 
 jax.config.update("jax_enable_x64", True)
@@ -147,25 +149,38 @@ def test_scratch_memory_of_unknown_shapes_is_given_at_the_call():
 
 
 def test_errors_say_operator_argument_and_what_is_accepted():
-    check = lambda text, call: harness.check_error(Exception, text, lambda: jax.block_until_ready(call()))
     x = randn(4, 6)
-    check("silu: `x` has dtype i32; accepted: f32, f16, bf16, f64", lambda: ops.silu(x.astype(jnp.int32)))
-    check("silu: `x` has XLA's dtype 15", lambda: ops.silu(x.astype(jnp.complex64)))
-    check("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: ops.scaled(x[0]))
-    check("reversed: `how` is \"thrice\"; accepted: \"once\", \"twice\"", lambda: ops.reversed(x, "thrice"))
-    check("pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1", lambda: ops.pairs(x[0]))
-    check("fails: 24 elements are too many", lambda: ops.fails(x))
-    check("panics: panicked: 24 elements are unlucky", lambda: ops.panics(x))
+    called = lambda call: lambda: jax.block_until_ready(call())
+    check = lambda text, call: harness.check_error(jax.errors.JaxRuntimeError, text, called(call))
+    refused = lambda text, call: check("INVALID_ARGUMENT: " + text, call)
+    refused("silu: `x` has dtype i32; accepted: f32, f16, bf16, f64", lambda: ops.silu(x.astype(jnp.int32)))
+    text = "silu: `x` has XLA's dtype 15, which no kernel computes with; accepted: bool, i8,"
+    refused(text, lambda: ops.silu(x.astype(jnp.complex64)))
+    refused("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: ops.scaled(x[0]))
+    refused("scaled: `x` has 1 dimensions; accepted: 2 dimensions", lambda: jax.jit(ops.scaled)(x[0]))
+    refused("scaled: `weight` has dtype f64; accepted: f32", lambda: ops.scaled(x, jnp.ones(6, jnp.float64)))
+    refused("scaled: `weight` has shape [1]; accepted: [6], a number per column", lambda: ops.scaled(x, x[0, :1]))
+    refused("reversed: `how` is \"thrice\"; accepted: \"once\", \"twice\"", lambda: ops.reversed(x, "thrice"))
+    # Sizes of results are computed where JAX traces.
+    text = "pairs: `x` has 1 dimensions; accepted: a tensor with dimension 1"
+    for pairs in (ops.pairs, jax.jit(ops.pairs)):
+        harness.check_error(ValueError, text, lambda: pairs(x[0]))
+    check("INTERNAL: fails: 24 elements are too many", lambda: ops.fails(x))
+    check("INTERNAL: panics: panicked: 24 elements are unlucky", lambda: ops.panics(x))
+
+
+def test_stubs_are_those_of_the_functions():
+    stubs.check(tw_example, ops)
 
 
 def test_errors_of_kernels_name_their_line():
-    import tw_example
-
     def call():
         jax.block_until_ready(ops.launches_out_of_bounds(randn(8)))
         tw_example.synchronize()
 
-    harness.check_error(Exception, "of `x`, which has 8 elements", call)
+    # On a GPU nobody has noticed when the call has ended: there it is the error of waiting.
+    kind = jax.errors.JaxRuntimeError if ON_CPU else RuntimeError
+    harness.check_error(kind, "of `x`, which has 8 elements", call)
     close(ops.silu(randn(3)), jax.nn.silu(randn(3)))
 
 

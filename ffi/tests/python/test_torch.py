@@ -5,8 +5,12 @@ import shutil
 import torch
 import torch.nn.functional as F
 
+import every
 import harness
+import stubs
+import tw_example
 import tw_example.torch as ops
+from tw_example import _library
 
 # Where there is a GPU, everything runs there.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -152,8 +156,6 @@ def test_panics_become_exceptions():
 
 
 def test_errors_of_kernels_name_their_line():
-    import tw_example
-
     def call():
         ops.launches_out_of_bounds(randn(8))
         tw_example.synchronize()
@@ -238,28 +240,93 @@ def test_outputs_of_which_no_gradient_is_taken_are_constants():
             close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(F.silu(x).sum(), x)[0], ulps=16)
 
 
-def test_opcheck_finds_nothing():
-    x, weight = randn(6, 8), randn(8)
-    all_tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    for op, arguments, keywords in (
-        (raw.silu.default, (x,), {}),
-        (raw.silu.out, (x,), {"y": torch.empty_like(x)}),
-        (raw.scaled.default, (x, weight, 2.0), {}),
-        (raw.scaled.default, (x, None), {}),
-        (raw.scaled_backward.default, (x, x, weight, 2.0), {}),
-        (raw.scaled_backward.default, (x, x, None, 2.0), {}),
-        (raw.both_scaled.default, (x, weight, 2.0), {}),
-        (raw.both_scaled.default, (x, None), {}),
-        (raw.both_scaled_backward.default, (x, None, None, 2.0), {}),
-        (raw.row_sum.default, (x,), {}),
-        (raw.silu_with_constants.default, (x, weight), {}),
-        (raw.silu_with_constants.default, (x, None), {}),
-        (raw.pairs.default, (x, 3), {}),
-        (raw.add_assign.default, (x, torch.ones_like(x)), {"alpha": 0.5}),
-        (raw.reversed.default, (x, "twice"), {}),
-    ):
-        found = torch.library.opcheck(op, arguments, keywords, test_utils=all_tests)
-        assert all(result == "SUCCESS" for result in found.values()), (op, found)
+def table(dtype=torch.float32):
+    """Arguments for each operator, in the order of its parameters."""
+    x = lambda *shape: randn(*(shape or (6, 8)), dtype=dtype)
+    fails = lambda: (randn(4, 6),)
+    return {
+        "silu": [lambda: (x(),)],
+        "silu_backward": [lambda: (x(), x())],
+        "scaled": [lambda: (x(), x(8), 2.0), lambda: (x(), None)],
+        "scaled_backward": [lambda: (x(), x(), x(8), 2.0), lambda: (x(), x(), None, 2.0)],
+        "both_scaled": [lambda: (x(), x(8), 2.0), lambda: (x(), None)],
+        "both_scaled_backward": [lambda: (x(), x(8), x(8), 2.0), lambda: (x(), None, None, 2.0), lambda: (x(), None, x(8), 2.0)],
+        "row_sum": [lambda: (x(),)],
+        "silu_with_constants": [lambda: (x(), x(8)), lambda: (x(), None)],
+        "pairs": [lambda: (x(), 3)],
+        "add_assign": [lambda: (x(), x(), 0.5)],
+        "reversed": [lambda: (x(), "twice")],
+        "copied": [lambda: (x(),), lambda: (torch.arange(5, device=DEVICE),)],
+        "nothing": [lambda: (x(),)],
+        # Plain Rust, which reads memory of the host.
+        "shifted": [lambda: (x(), 0.5, True)] if ON_CPU else [],
+        **{name: [fails] for name in FAILING},
+    }
+
+
+# Operators that fail, and what they say.
+FAILING = {
+    "fails": "fails: 24 elements are too many",
+    "panics": "panics: panicked: 24 elements are unlucky",
+    "launches_out_of_bounds": "of `x`, which has 24 elements",
+}
+LIBRARY = every.Library(ops, _library)
+
+
+def each(check, dtype=torch.float32):
+    """Checks all operators that work with each of their arguments."""
+    made = table(dtype)
+    for name in LIBRARY.callable:
+        for arguments in made[name] if name not in FAILING else []:
+            check(LIBRARY, name, arguments())
+
+
+def test_every_operator_has_arguments_for_the_next_tests():
+    LIBRARY.check_table(table())
+
+
+def test_stubs_are_those_of_the_functions():
+    stubs.check(tw_example, ops)
+
+
+def test_opcheck_finds_nothing_in_any_operator():
+    each(every.check_opcheck)
+
+
+def test_every_operator_is_compiled_without_a_break():
+    each(every.check_compiled)
+
+
+def test_every_operator_is_exported():
+    each(every.check_exported)
+
+
+def test_gradients_through_operators_themselves_are_refused():
+    each(every.check_refused)
+
+
+def test_all_gradients_are_those_of_differences():
+    # Sums of rows are of no f64, so these go without: what they give beside is the `silu` that is checked.
+    made = {name: makers for name, makers in table(torch.float64).items() if name != "silu_with_constants"}
+    for name, makers in made.items():
+        for arguments in makers if LIBRARY.gradients(name) else []:
+            every.check_gradients(LIBRARY, name, arguments())
+
+
+def test_operators_that_fail_do_so_where_they_are_compiled_or_exported():
+    x = randn(4, 6)
+
+    def call(function):
+        function(x)
+        tw_example.synchronize()
+
+    for name, text in FAILING.items():
+        torch._dynamo.reset()
+        function = getattr(ops, name)
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+        exported = torch.export.export(every.Calling(function, (x,)), (x,)).module()
+        for form in (compiled, exported):
+            harness.check_error(RuntimeError, text, lambda: call(form))
 
 
 def model(x, weight):

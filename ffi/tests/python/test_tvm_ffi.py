@@ -5,6 +5,7 @@ import torch
 import tvm_ffi
 
 import harness
+import stubs
 import tw_example
 import tw_example.tvm_ffi as ops
 from tw_example import _library
@@ -106,6 +107,10 @@ def test_errors_say_operator_argument_and_what_is_accepted():
     check(RuntimeError, "fails: 24 elements are too many", lambda: ops.fails(x))
     check(RuntimeError, "panics: panicked: 24 elements are unlucky", lambda: ops.panics(x))
     check(TypeError, "give `out`: no result can be made for list", lambda: ops._empty([1], (1,), "float32"))
+
+
+def test_stubs_are_those_of_the_functions():
+    stubs.check(tw_example, ops)
 
 
 def test_errors_of_kernels_name_their_line():

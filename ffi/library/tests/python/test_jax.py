@@ -5,10 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import harness
+import stubs
+import tilewright_ops
 import tilewright_ops.jax as ops
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_default_matmul_precision", "highest")
+ON_CPU = jax.default_backend() == "cpu"
 
 
 def randn(*shape, dtype=jnp.float32, seed=0):
@@ -170,14 +173,42 @@ def test_what_is_written_in_place_is_a_result():
     close(ops.rotary_in_place(y, cos, sin, backward=True), x)
 
 
-def test_indices_outside_are_errors_with_the_line():
-    import tilewright_ops
+def test_errors_say_operator_argument_and_what_is_accepted():
+    x = randn(4, 6)
 
+    def refused(text, op, *given):
+        for call in (op, jax.jit(op)):
+            harness.check_error(jax.errors.JaxRuntimeError, text, lambda: jax.block_until_ready(call(*given)))
+
+    refused("INVALID_ARGUMENT: softmax: `x` has dtype i32; accepted: f32, f16, bf16, f64", ops.softmax, x.astype(jnp.int32))
+    refused("rms_norm: `weight` has dtype f64; accepted: f32", ops.rms_norm, x, jnp.ones(6, jnp.float64))
+    refused("rms_norm: `weight` has the shape [5]; the other arguments ask for [6]", ops.rms_norm, x, x[0, :5])
+    refused("cross_entropy: `targets` has dtype f32; accepted: i64, i32", ops.cross_entropy, x, x[:, 0])
+    refused("cross_entropy: `logits` has 1 dimensions; accepted: 2 dimensions", ops.cross_entropy, x[0], jnp.arange(6))
+    refused("embedding: `ids` has dtype f32; accepted: i64, i32", ops.embedding, x, x[:, 0])
+    refused("take: `ids` has dtype i32; accepted: i64", ops.take, x[0], jnp.arange(3, dtype=jnp.int32))
+    refused("linear: `weight` has 1 dimensions; accepted: 2 dimensions", ops.linear, x, x[0])
+    refused("swiglu: `gate` has shape [4, 3]; accepted: that of `x`, [4, 6]", ops.swiglu, x[:, :3], x)
+    refused("swiglu_halves: `x` has shape [4, 5]; accepted: an even last dimension", ops.swiglu_halves, x[:, :5])
+    refused("geglu: `approximate` is \"sin\"; accepted: \"none\", \"tanh\"", lambda x: ops.geglu(x, x, "sin"), x)
+    # Sizes of results are computed where JAX traces.
+    text = "flash_attention: `q` has 2 dimensions; accepted: a tensor with dimension -3"
+    for call in (ops.flash_attention, jax.jit(ops.flash_attention)):
+        harness.check_error(ValueError, text, lambda: call(x, x, x))
+
+
+def test_stubs_are_those_of_the_functions():
+    stubs.check(tilewright_ops, ops)
+
+
+def test_indices_outside_are_errors_with_the_line():
     def call():
         jax.block_until_ready(jax.jit(ops.take)(randn(8), jnp.array([1, 8])))
         tilewright_ops.synchronize()
 
-    harness.check_error(Exception, "elementwise.rs:", call)
+    # On a GPU nobody has noticed when the call has ended: there it is the error of waiting.
+    kind = jax.errors.JaxRuntimeError if ON_CPU else RuntimeError
+    harness.check_error(kind, "elementwise.rs:", call)
     close(jax.jit(ops.take)(randn(8), jnp.array([7, 0])), randn(8)[jnp.array([7, 0])])
     assert np.isfinite(np.asarray(ops.softmax(randn(3, 4)))).all()
 

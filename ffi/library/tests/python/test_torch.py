@@ -1,14 +1,22 @@
 """The library's operators in PyTorch."""
 
+import ast
+import importlib.util
+import pathlib
 import shutil
 
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import calls
 import cases
+import every
 import harness
+import stubs
+import tilewright_ops
 from cases import CASES, NO_GRADIENT, leaves, ops, raw, tuple_of
+from tilewright_ops import _library
 
 # Where there is a GPU, everything runs there.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,6 +32,10 @@ def inputs_of(case, size, dtype=torch.float32):
     return case.inputs(lambda *shape: randn(*shape, dtype=dtype), size)
 
 
+LIBRARY = every.Library(ops, _library)
+TABLE = calls.table(randn)
+
+
 def test_results_and_gradients_are_those_of_torch():
     wrong = []
     for case in CASES:
@@ -36,22 +48,55 @@ def test_results_and_gradients_are_those_of_torch():
     assert not wrong, "\n".join(wrong)
 
 
-def test_gradients_are_those_of_differences():
-    # Losses and logarithms of sums are f32: differences of them are too coarse.
-    for name in ("softmax", "log_softmax", "layer_norm", "rms_norm", "add_rms_norm", "swiglu", "geglu", "geglu by tanh", "add", "linear"):
-        if case := BY_NAME.get(name):
-            assert torch.autograd.gradcheck(case.ours, leaves(inputs_of(case, (3, 6), torch.float64))), name
-        else:
-            assert name in cases.TAKE_STRINGS and not cases.HAS_STRINGS
-    for name in ("rotary", "rotary of neighbours"):
-        case = BY_NAME[name]
-        x, cos, sin = inputs_of(case, (4, 8), torch.float64)
-        assert torch.autograd.gradcheck(lambda x: case.ours(x, cos.double(), sin.double()), leaves((x,))), name
-    table, ids = randn(7, 3, dtype=torch.float64), torch.tensor([[1, 4], [4, 6]], device=DEVICE)
-    assert torch.autograd.gradcheck(lambda table: ops.embedding(table, ids), leaves((table,)))
-    q, k, v = leaves(inputs_of(BY_NAME["flash_attention"], (5, 32), torch.float64))
-    loose = {"eps": 1e-3, "atol": 1e-4, "rtol": 1e-3}
-    assert torch.autograd.gradcheck(lambda q, k, v: ops.flash_attention(q, k, v, causal=True)[0], (q, k, v), **loose)
+def each(check, table=TABLE):
+    """Checks all operators with each of their arguments."""
+    for name in LIBRARY.callable:
+        for arguments in table.get(name, []):
+            check(LIBRARY, name, arguments())
+
+
+def test_every_operator_has_arguments_for_the_next_tests():
+    LIBRARY.check_table(TABLE)
+
+
+def test_stubs_are_those_of_the_functions():
+    stubs.check(tilewright_ops, ops)
+    if importlib.util.find_spec("tvm_ffi"):
+        stubs.check(tilewright_ops, importlib.import_module("tilewright_ops.tvm_ffi"))
+
+
+def test_what_the_first_example_shows_is_the_source():
+    library = pathlib.Path(__file__).parents[2]
+    shown = ast.get_docstring(ast.parse((library / "examples/first_torch.py").read_text()))
+    stripped = lambda text: "\n".join(line.strip() for line in text.splitlines())
+    source = stripped((library / "src/elementwise.rs").read_text())
+    _, *parts = stripped(shown).split("\n\n")
+    assert len(parts) == 2, "the kernel and the operator"
+    for part in parts:
+        assert part in source, part
+
+
+def test_opcheck_finds_nothing_in_any_operator():
+    each(every.check_opcheck)
+
+
+def test_every_operator_is_compiled_without_a_break():
+    each(every.check_compiled)
+
+
+def test_every_operator_is_exported():
+    each(every.check_exported)
+
+
+def test_gradients_through_operators_themselves_are_refused():
+    each(every.check_refused)
+
+
+def test_all_gradients_are_those_of_differences():
+    # Of numbers below 2: losses stay small, and so do third derivatives.
+    half = lambda *shape: randn(*shape, dtype=torch.float64).clamp(-4, 4) / 2
+    for table in (calls.table(half), calls.differentiated(half)):
+        each(every.check_gradients, table)
 
 
 def test_logarithms_of_sums_have_gradients():
@@ -93,44 +138,6 @@ def test_shapes_that_do_not_fit_are_refused():
     check("linear_backward: `d_y` has shape [6, 5]", lambda: ops.linear_backward(randn(6, 5), x, weight, None))
     text = "linear_backward: `bias` has shape [1]; accepted: [5], a number per output"
     check(text, lambda: ops.linear_backward(randn(2, 3, 5), x, weight, randn(1)))
-
-
-def test_opcheck_finds_nothing():
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    for case in CASES:
-        if case.raw is None:
-            continue
-        inputs = inputs_of(case, (4, 32))
-        found = torch.library.opcheck(case.raw.default, inputs, test_utils=tests)
-        assert set(found.values()) == {"SUCCESS"}, (case.name, found)
-        outputs = dict(zip([argument.name for argument in case.raw.out._schema.arguments if argument.is_out], tuple_of(case.raw.default(*inputs))))
-        found = torch.library.opcheck(case.raw.out, inputs, outputs, test_utils=tests)
-        assert set(found.values()) == {"SUCCESS"}, (case.name, "out", found)
-    x = randn(4, 32)
-    weight, q = randn(32), randn(1, 5, 2, 16)
-    y, lse = ops.flash_attention(q, q, q)
-    scaled = (ops.cross_entropy_scale(cases.targets(randn, 4, 32)))
-    for op, arguments in (
-        (raw.softmax_backward, (x, x)),
-        (raw.layer_norm_backward, (x, x, weight, None, 1e-5)),
-        (raw.rms_norm_backward, (x, x, weight, 1e-5)),
-        (raw.add_rms_norm_backward, (x, x, x, weight, 1e-5)),
-        (raw.swiglu_backward, (x, x, x)),
-        (raw.swiglu_halves_backward, (x[:, :16], x)),
-        (raw.rotary_in_place, (q.clone(), *cases.tables(randn, 5, 8), None, False, True)),
-        (raw.scale_in_place, (x.clone(), torch.ones((), device=DEVICE))),
-        (raw.adamw_step, (x.clone(), x, x.abs(), x.abs(), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01)),
-        (raw.embedding_backward, (x, randn(9, 32), torch.tensor([3, 8, 3, 0], device=DEVICE))),
-        *([(raw.geglu_backward, (x, x, x, "none"))] if cases.HAS_STRINGS else []),
-        (raw.cross_entropy_backward, (torch.ones((), device=DEVICE), x, cases.targets(randn, 4, 32), -100, 0.0, 0.0)),
-        (raw.cross_entropy_in_place, (x, cases.targets(randn, 4, 32), scaled)),
-        (raw.flash_attention_backward, (y, q, q, q, y, lse, None, True, None, None, None)),
-        (raw.flash_attention_backward, (y, q, q, q, y, lse, lse, True, None, None, None)),
-        (raw.rotary_attention_backward, (y, torch.stack((q, q, q), 2), y, lse, x.new_ones(5, 8), x.new_zeros(5, 8), True, None, None, None)),
-        (raw.linear_backward, (x, x, randn(32, 32), None)),
-    ):
-        found = torch.library.opcheck(op.default, arguments, test_utils=tests)
-        assert set(found.values()) == {"SUCCESS"}, (op, found)
 
 
 def block(x, weight, gate, cos, sin, labels):

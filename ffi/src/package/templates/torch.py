@@ -4,12 +4,17 @@ Functions of this module have gradients and take `out`. The operators themselves
 gradients of their own.
 """
 
+import warnings as _warnings
+
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
 from . import _library
 
 _library.register_torch()
+
+# PyTorch warns where a gradient would have to go through an operator itself, and goes on without it, to gradients that are wrong.
+_warnings.filterwarnings("error", r"@NAME@::\w+: an autograd kernel was not registered", UserWarning)
 
 _is_grad_enabled = torch.is_grad_enabled
 # Autograd must not use what it has saved of a tensor that was written since. `torch.compile` sees to that itself.
