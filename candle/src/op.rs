@@ -186,6 +186,7 @@ where
     [&'a Tensor; IN]: Inputs<O, OUT>,
 {
     if inputs.iter().any(|input| input.track_op()) {
+        together(O::NAME, O::INPUTS, inputs)?;
         return inputs.apply(op);
     }
     let mut names = O::INPUTS.into_iter();
@@ -193,6 +194,17 @@ where
     let made = detached(O::NAME, inputs, |refs| op.outputs(all(refs)), |refs, outputs| op.forward(all(refs), outputs))?;
     let mut made = made.into_iter();
     made.next().ok_or_else(|| refused(O::NAME, "makes nothing"))
+}
+
+/// Checks that all tensors are on one device. candle would compare them before the op does, with words that name neither its
+/// tensors nor what is accepted.
+fn together<const N: usize>(op: &'static str, names: [&'static str; N], tensors: [&Tensor; N]) -> Result<()> {
+    let mut places = names.into_iter().zip(tensors.map(|tensor| tensor.device().location()));
+    let Some(first) = places.next() else { return Ok(()) };
+    match places.find(|(_, there)| *there != first.1) {
+        Some(other) => Err(call::apart(op, first, other)),
+        None => Ok(()),
+    }
 }
 
 /// Tensors that candle differentiates ops of: one, two or three.

@@ -13,6 +13,8 @@ pub(crate) const COUNTS_FILE: &str = "model-counts";
 
 /// Says to a process that it has the model, so that one which does not find it fails rather than to start others.
 const CHILD_VARIABLE: &str = "TILEWRIGHT_DRIVER_MODEL";
+/// Says where the library is to those who do not have it beside them.
+const LIBRARY_VARIABLE: &str = "TILEWRIGHT_DRIVER_MODEL_LIBRARY";
 /// What this crate is built into.
 const LIBRARY: &str = "libtilewright_driver_model.so";
 /// The names under which programs open the driver.
@@ -82,6 +84,7 @@ impl Settings {
     }
 
     /// `80` for 8.0.
+    #[cfg(feature = "model")]
     pub(crate) fn capability_number(&self) -> u32 {
         10 * self.capability.0 + self.capability.1
     }
@@ -96,6 +99,7 @@ impl Settings {
     }
 
     /// What [`Settings::print`] has written.
+    #[cfg(any(feature = "model", test))]
     pub(crate) fn parse(text: &str) -> Settings {
         let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [major, minor, seed, schedule, memory, devices, pools, pageable] = numbers[..] else {
@@ -142,16 +146,28 @@ impl Drop for Folder {
     }
 }
 
-/// The library that is the model: beside the test, or a folder above.
+/// The library that is the model: what `TILEWRIGHT_DRIVER_MODEL_LIBRARY` names, else beside the test or a folder above. Without
+/// the feature `model` what is there is not it.
+pub fn find_library() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
+        return Some(PathBuf::from(path)).filter(|path| path.exists());
+    }
+    if !cfg!(feature = "model") {
+        return None;
+    }
+    let test = std::env::current_exe().ok()?;
+    let folders = test.ancestors().skip(1).take(2);
+    folders.map(|folder| folder.join(LIBRARY)).find(|path| path.exists())
+}
+
+/// As [`find_library`].
 ///
 /// # Panics
 ///
-/// If it is in neither.
+/// If it is nowhere.
 pub fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows where it is");
-    let folders = test.ancestors().skip(1).take(2);
-    let found = folders.map(|folder| folder.join(LIBRARY)).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{LIBRARY} is not beside {}", test.display()))
+    find_library()
+        .unwrap_or_else(|| panic!("{LIBRARY} is not beside the test, and {LIBRARY_VARIABLE} does not name it"))
 }
 
 /// A process that had the model for a driver, and has ended.

@@ -38,10 +38,13 @@
 
 #![cfg(target_os = "linux")]
 
+#[cfg(feature = "model")]
 mod api;
 mod client;
+#[cfg(feature = "model")]
 mod model;
 
 pub use client::{
-    Call, Run, Schedule, Settings, in_model, is_the_driver, library, run, run_again, take_violations, trace,
+    Call, Run, Schedule, Settings, find_library, in_model, is_the_driver, library, run, run_again, take_violations,
+    trace,
 };

@@ -1,5 +1,6 @@
 //! `tilewright-ffi`: Python packages and wheels around libraries of operators.
 
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use tilewright_ffi::package::Package;
@@ -25,8 +26,7 @@ fn main() -> ExitCode {
         }
         ["describe", library] => match Package::of_library(Path::new(library)) {
             Ok(package) => {
-                println!("{}", serde_json::to_string_pretty(package.library()).unwrap_or_default());
-                return ExitCode::SUCCESS;
+                return print(&serde_json::to_string_pretty(package.library()).unwrap_or_default());
             }
             Err(error) => Err(error),
         },
@@ -36,13 +36,21 @@ fn main() -> ExitCode {
         }
     };
     match done {
-        Ok(path) => {
-            println!("{}", path.display());
-            ExitCode::SUCCESS
-        }
+        Ok(path) => print(&path.display().to_string()),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints a text. Whoever reads it may have read enough.
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }

@@ -31,7 +31,7 @@ impl Model {
     }
 
     /// The context, if it is one and is retained.
-    fn check_context(&self, context: usize) -> crate::model::Outcome {
+    pub(super) fn check_context(&self, context: usize) -> crate::model::Outcome {
         self.device_of(context)?;
         match self.retained.get(&context) {
             Some(1..) => Ok(()),

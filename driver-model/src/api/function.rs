@@ -75,6 +75,14 @@ impl Model {
 }
 
 driver! {
+    Context fn cuModuleLoad(model, note, module: *mut usize, path: *const c_char) {
+        // Text ends in zero in memory, but not in files.
+        let mut image = std::fs::read(text(path)?).map_err(|_| Code::CUDA_ERROR_FILE_NOT_FOUND)?;
+        image.push(0);
+        let loaded = model.load(image.as_ptr().cast(), &Logs::default())?;
+        put(module, loaded)
+    }
+
     Context fn cuModuleLoadData(model, note, module: *mut usize, image: *const c_void) {
         let loaded = model.load(image, &Logs::default())?;
         put(module, loaded)

@@ -1,7 +1,7 @@
 //! Graphs.
 
 use super::{driver, get, list, put, put_if};
-use crate::model::{Action, Grid, HostFunction, KernelWork, Model};
+use crate::model::{Action, Grid, HostFunction, KernelWork, LeftMemory, Model};
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraphExecUpdateResultInfo, CUresult as Code};
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 const TOPOLOGY_CHANGED: u32 = 2;
 /// Of `CUuserObject_flags`, which must be given.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// Of `CUgraphInstantiate_flags`.
+const AUTO_FREE_ON_LAUNCH: c_ulonglong = 1;
 /// Of `CUuserObjectRetain_flags`.
 const MOVE: c_uint = 1;
 
@@ -118,11 +120,12 @@ driver! {
 
     Context fn cuGraphInstantiateWithFlags(model, note, exec: *mut usize, graph: usize, flags: c_ulonglong) {
         // Uploads, and priorities of nodes, change nothing here.
-        let known = 2 | 8;
+        let known = AUTO_FREE_ON_LAUNCH | 2 | 8;
         if flags & !known != 0 {
             return Err(Code::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let made = model.instantiate(graph)?;
+        let left = if flags & AUTO_FREE_ON_LAUNCH != 0 { LeftMemory::IsFreed } else { LeftMemory::Stays };
+        let made = model.instantiate(graph, left)?;
         note.number("nodes", model.nodes(graph)?.len() as u64);
         put(exec, made)
     }

@@ -158,6 +158,32 @@ driver! {
         model.copy_within(note.number, to, from, bytes, stream)
     }
 
+    Context fn cuMemcpyPeerAsync(
+        model,
+        note,
+        to: u64,
+        to_context: usize,
+        from: u64,
+        from_context: usize,
+        bytes: usize,
+        stream: usize,
+    ) {
+        note.stream(stream);
+        note.bytes(bytes);
+        note.handle("to", to);
+        note.handle("from", from);
+        model.check_context(to_context)?;
+        model.check_context(from_context)?;
+        for (address, context) in [(to, to_context), (from, from_context)] {
+            let own = model.space.find(address).map(|found| found.context);
+            if own.is_some_and(|own| own != context) {
+                model.violate(&format!("memory at {address:#x} is of another context than the copy says"));
+                return Err(Code::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        model.copy_within(note.number, to, from, bytes, stream)
+    }
+
     Context fn cuMemcpyHtoD_v2(model, note, to: u64, from: *const c_void, bytes: usize) {
         note.bytes(bytes);
         model.refuse_prohibited()?;

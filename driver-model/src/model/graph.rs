@@ -21,9 +21,19 @@ pub(super) struct Graph {
     objects: Vec<Arc<UserObject>>,
 }
 
+/// What a launch does with memory that the launch before it has allocated and nobody has freed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftMemory {
+    /// It allocates it again, which is wrong.
+    Stays,
+    /// It frees it first.
+    IsFreed,
+}
+
 /// A graph that can be launched.
 pub(super) struct Exec {
     nodes: Vec<Node>,
+    left: LeftMemory,
     objects: Vec<Arc<UserObject>>,
     /// The end of the last launch, which the next one follows.
     last: Option<Arc<Point>>,
@@ -105,12 +115,12 @@ impl Model {
     }
 
     /// Makes a graph that can be launched of what a graph is now.
-    pub(crate) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
+    pub(crate) fn instantiate(&mut self, graph: usize, left: LeftMemory) -> Result<usize, Code> {
         self.refuse_prohibited()?;
         let graph = self.graph(graph)?;
         let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
         let handle = self.new_handle();
-        self.execs.insert(handle, Exec { nodes, objects, last: None });
+        self.execs.insert(handle, Exec { nodes, left, objects, last: None });
         Ok(handle)
     }
 
@@ -182,6 +192,9 @@ impl Model {
             Target::Stream(own) => own,
             Target::Capture(capture) => return self.capture_graph(capture, stream, &nodes),
         };
+        if self.execs[&handle].left == LeftMemory::IsFreed {
+            self.free_left(call, own, handle, &nodes);
+        }
         let mut before = self.tails(own);
         before.extend(self.execs[&handle].last.clone());
         let mut points: Vec<Arc<Point>> = Vec::new();
@@ -209,6 +222,21 @@ impl Model {
         self.exec(handle)?.last = Some(end);
         self.let_time_pass();
         Ok(())
+    }
+
+    /// Frees what the last launch has left, in the order of the stream.
+    fn free_left(&mut self, call: u64, own: usize, handle: usize, nodes: &[Node]) {
+        let mut after = self.tails(own);
+        after.extend(self.execs[&handle].last.clone());
+        for node in nodes {
+            if let Action::Born(base) = node.action
+                && self.space.is_alive(base)
+            {
+                let freed = Action::Dies(base);
+                let point = self.enqueue_after(call, own, &after, freed.clone());
+                self.live_by_node(&freed, &point);
+            }
+        }
     }
 
     /// A graph that is launched into a captured stream becomes part of the new graph.

@@ -141,6 +141,11 @@ impl Space {
         self.regions.get(&base).is_some_and(|region| region.of_graph.is_some())
     }
 
+    /// Whether memory has been given a life whose end nobody has asked for.
+    pub(crate) fn is_alive(&self, base: u64) -> bool {
+        self.regions.get(&base).and_then(|region| region.lives.last()).is_some_and(|life| life.dies.is_none())
+    }
+
     /// A launch gives memory of a graph a life. Whether the one before has ended.
     pub(crate) fn begin_again(&mut self, base: u64, born: &Arc<Point>) -> bool {
         let Some(region) = self.regions.get_mut(&base) else { return false };

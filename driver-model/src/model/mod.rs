@@ -17,6 +17,7 @@ mod work;
 pub(crate) use action::{Action, End, HostFunction, KernelWork, UserObject};
 pub(crate) use capture::{CaptureInfo, Mode, exchange_mode};
 pub(crate) use code::{Function, Refusal, machine_code, ptx_of};
+pub(crate) use graph::LeftMemory;
 pub(crate) use launch::Grid;
 pub(crate) use memory::Kind;
 pub(crate) use trace::Note;

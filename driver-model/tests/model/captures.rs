@@ -2,8 +2,8 @@
 
 use super::in_the_model;
 use super::raw::{
-    allocate, begin, end, event, fill, free, instantiate, launch, ok, open, read, record, status, stream, synchronize,
-    wait,
+    allocate, begin, end, event, fill, free, instantiate, instantiate_with, launch, ok, open, read, record, status,
+    stream, synchronize, wait,
 };
 use cudarc::driver::sys::{self, CUresult as Code, CUstream};
 use tilewright_driver_model::{Settings, take_violations};
@@ -76,6 +76,38 @@ in_the_model! {
         ok(unsafe { sys::cuMemcpyDtoDAsync_v2(kept, address, 4, own) });
         ok(synchronize(own));
         assert!(take_violations()[0].contains("are used after"), "it has been freed");
+    }
+
+    fn memory_that_a_launch_has_left_is_freed_by_the_next_if_the_graph_says_so(Settings::default()) {
+        open();
+        let (own, other) = (stream(), stream());
+        let captured = |flags| {
+            ok(begin(own, 0));
+            let address = allocate(4, own);
+            ok(fill(address, 3, 1, own));
+            (address, instantiate_with(end(own).expect("a graph"), flags))
+        };
+        let (left, exec) = captured(1);
+        for _ in 0..3 {
+            ok(launch(exec, own));
+            assert_eq!(read(left, own), 3);
+        }
+        ok(free(left, own));
+        ok(launch(exec, own));
+        assert_eq!((read(left, own), take_violations()), (3, vec![]), "who frees it himself may");
+        // What others do with it is their business.
+        ok(fill(left, 4, 1, other));
+        ok(launch(exec, own));
+        ok(synchronize(other));
+        ok(synchronize(own));
+        let found = take_violations();
+        assert!(found.len() == 1 && found[0].contains("order"), "the other stream is not waited for: {found:?}");
+
+        let (stays, exec) = captured(0);
+        ok(launch(exec, own));
+        ok(launch(exec, own));
+        assert_eq!(read(stays, own), 3);
+        assert!(take_violations()[0].contains("which nobody has freed"));
     }
 
     fn what_waits_ruins_a_capture(Settings::default()) {

@@ -47,6 +47,53 @@ in_the_model! {
         assert!(poll(own) > 0);
     }
 
+    fn kernels_are_loaded_from_files(Settings::default()) {
+        open();
+        let folder = std::env::temp_dir().join(format!("tilewright-kernel-in-a-file-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (file, nowhere) = (folder.join("bump.ptx"), folder.join("nothing.ptx"));
+        std::fs::write(&file, BUMP).expect("a file");
+        let load = |path: &std::path::Path| {
+            let path = std::ffi::CString::new(path.to_str().expect("a path")).expect("no zero in it");
+            let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: the texts end in zero, results have places.
+            unsafe {
+                sys::cuModuleLoad(&mut module, path.as_ptr()).result().map_err(|error| error.0)?;
+                ok(sys::cuModuleGetFunction(&mut function, module, c"bump".as_ptr()));
+            }
+            Ok(function)
+        };
+        let function = load(&file).expect("a kernel");
+        assert_eq!(load(&nowhere), Err(Code::CUDA_ERROR_FILE_NOT_FOUND));
+        let _ = std::fs::remove_dir_all(&folder);
+        let own = stream();
+        let address = allocate(4, own);
+        ok(fill(address, 5, 1, own));
+        ok(bump(function, address, 0, own));
+        assert_eq!((read(address, own), take_violations()), (6, vec![]));
+    }
+
+    fn memory_is_copied_from_gpu_to_gpu(Settings { devices: 2, ..Settings::default() }) {
+        let first = open();
+        let (own, mut second, mut from) = (stream(), std::ptr::null_mut(), 0);
+        let to = allocate(4, own);
+        // SAFETY: results have places, and what is no memory is refused.
+        let copy = unsafe {
+            ok(sys::cuDevicePrimaryCtxRetain(&mut second, 1));
+            ok(sys::cuCtxSetCurrent(second));
+            ok(sys::cuMemAlloc_v2(&mut from, 4));
+            ok(sys::cuMemsetD8_v2(from, 7, 4));
+            ok(sys::cuCtxSynchronize());
+            ok(sys::cuCtxSetCurrent(first));
+            |there, here| sys::cuMemcpyPeerAsync(to, there, from, here, 4, own)
+        };
+        ok(copy(first, second));
+        assert_eq!((read(to, own), take_violations()), (0x0707_0707, vec![]));
+        assert_eq!(copy(second, first), Code::CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(take_violations().len(), 1, "the contexts are exchanged");
+        assert_eq!(copy(std::ptr::null_mut(), second), Code::CUDA_ERROR_INVALID_CONTEXT);
+    }
+
     fn waiting_for_all_is_waiting_for_streams_that_are_gone_too(Settings::default().schedule(Schedule::Late)) {
         open();
         let (own, gone) = (stream(), stream());

@@ -152,9 +152,14 @@ pub fn status(stream: CUstream) -> u32 {
 }
 
 pub fn instantiate(graph: CUgraph) -> CUgraphExec {
+    instantiate_with(graph, 0)
+}
+
+/// 1 frees what a launch has left before the next.
+pub fn instantiate_with(graph: CUgraph, flags: u64) -> CUgraphExec {
     let mut exec = std::ptr::null_mut();
     // SAFETY: the result has a place.
-    ok(unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) });
+    ok(unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, flags) });
     exec
 }
 

@@ -35,7 +35,7 @@ pub fn linear_activation(
 ) -> Result<()> {
     let activation = self::activation(activation)?;
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        let weight = weight.view::<T, 2>()?.transpose(0, 1)?;
+        let weight = weights::<T>(&x, &weight)?.transpose(0, 1)?;
         let product = Matmul::default().activation(activation);
         let product = if let Some(bias) = vector::<T>(bias)? { product.bias(bias) } else { product };
         multiply(&context(&x), &product, rows::<T>(&x)?, weight, rows_mut(y)?, scratch)
@@ -74,7 +74,8 @@ pub fn linear_backward(
     }
     same_outer(&d_y, &x, 1)?;
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        let (x, d_y, weight) = (rows::<T>(&x)?, rows::<T>(&d_y)?, weight.view::<T, 2>()?);
+        let weight = weights::<T>(&x, &weight)?;
+        let (x, d_y) = (rows::<T>(&x)?, rows::<T>(&d_y)?);
         multiply(&cx, &Matmul::default(), d_y, weight, rows_mut::<T>(d_x)?, scratch)?;
         multiply(&cx, &Matmul::default(), d_y.transpose(0, 1)?, x, d_weight.view_mut::<T, 2>()?, scratch)?;
         if let Some(d_bias) = d_bias {
@@ -90,7 +91,7 @@ pub fn linear_backward(
 #[op(out(y: x.dtype[..x.shape[..-1], weight.shape[0] / 2]))]
 pub fn linear_swiglu(x: TensorRef<'_>, weight: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        let weight = both_halves::<T>(&weight)?;
+        let weight = both_halves::<T>(&x, &weight)?;
         Ok(GatedMatmul::default().run_into(&context(&x), rows::<T>(&x)?, weight, rows_mut(y)?)?)
     })
 }
@@ -106,19 +107,29 @@ pub fn linear_swiglu_keeping(
     products: TensorMut<'_>,
 ) -> Result<()> {
     dispatch!(x.dtype() => T in [f32, f16, bf16, f64] {
-        let weight = both_halves::<T>(&weight)?;
+        let weight = both_halves::<T>(&x, &weight)?;
         let (products, y) = (rows_mut(products)?, rows_mut(y)?);
         Ok(GatedMatmul::default().run_into_keeping(&context(&x), rows::<T>(&x)?, weight, products, y)?)
     })
 }
 
 /// The weights of a gate and of what it multiplies, as a product takes them.
-fn both_halves<'a, T: DType>(weight: &TensorRef<'a>) -> Result<TensorView<'a, T, 2>> {
+fn both_halves<'a, T: DType>(x: &TensorRef<'_>, weight: &TensorRef<'a>) -> Result<TensorView<'a, T, 2>> {
     if weight.shape().first().is_none_or(|rows| rows % 2 != 0) {
         let problem = format_args!("has shape {:?}", weight.shape());
         return Err(Error::argument("weight", problem, "an even first dimension"));
     }
-    Ok(weight.view::<T, 2>()?.transpose(0, 1)?)
+    Ok(weights::<T>(x, weight)?.transpose(0, 1)?)
+}
+
+/// Weights, `[outputs, inputs]`, of the inputs that `x` has.
+fn weights<'a, T: DType>(x: &TensorRef<'_>, weight: &TensorRef<'a>) -> Result<TensorView<'a, T, 2>> {
+    let (view, (_, inputs)) = (weight.view::<T, 2>()?, x.rows());
+    if view.shape()[1] == inputs {
+        return Ok(view);
+    }
+    let accepted = format!("[outputs, {inputs}], as `x` has shape {:?}", x.shape());
+    Err(Error::argument("weight", format_args!("has shape {:?}", weight.shape()), accepted))
 }
 
 /// A product, with room for the sums of programs that share a tile.

@@ -35,7 +35,7 @@ def test_calls_of_xla_are_counted():
     assert COUNTS.total() == (12, 0), COUNTS.counts
     assert COUNTS.counts["softmax_backward", "made"] == 3
     assert jnp.abs(ops.softmax(x) - jax.nn.softmax(x)).max() < 1e-6
-    harness.check_error(Exception, "softmax: `x` has dtype i32", lambda: jax.block_until_ready(ops.softmax(x.astype(int))))
+    harness.check_error(jax.errors.JaxRuntimeError, "softmax: `x` has dtype i32", lambda: jax.block_until_ready(ops.softmax(x.astype(int))))
 
 
 harness.run(globals())

@@ -135,6 +135,9 @@ def test_shapes_that_do_not_fit_are_refused():
     check(text, lambda: ops.rotary_attention_backward(y, qkv, y, randn(3, 2, 2, 5), cos, sin))
     check("swiglu_halves_backward: `d_y` has shape [3, 2, 4]", lambda: ops.swiglu_halves_backward(randn(3, 2, 4), randn(2, 3, 8)))
     x, weight = randn(2, 3, 4), randn(5, 4)
+    text = "`weight` has shape [6, 3]; accepted: [outputs, 4], as `x` has shape [2, 3, 4]"
+    check(f"linear: {text}", lambda: ops.linear(x, randn(6, 3)))
+    check(f"linear_swiglu: {text}", lambda: ops.linear_swiglu(x, randn(6, 3)))
     check("linear_backward: `d_y` has shape [6, 5]", lambda: ops.linear_backward(randn(6, 5), x, weight, None))
     text = "linear_backward: `bias` has shape [1]; accepted: [5], a number per output"
     check(text, lambda: ops.linear_backward(randn(2, 3, 5), x, weight, randn(1)))
