@@ -186,7 +186,7 @@ where
     [&'a Tensor; IN]: Inputs<O, OUT>,
 {
     if inputs.iter().any(|input| input.track_op()) {
-        together(O::NAME, O::INPUTS, inputs)?;
+        together(O::NAME, O::INPUTS.into_iter().zip(inputs))?;
         return inputs.apply(op);
     }
     let mut names = O::INPUTS.into_iter();
@@ -198,8 +198,8 @@ where
 
 /// Checks that all tensors are on one device. candle would compare them before the op does, with words that name neither its
 /// tensors nor what is accepted.
-fn together<const N: usize>(op: &'static str, names: [&'static str; N], tensors: [&Tensor; N]) -> Result<()> {
-    let mut places = names.into_iter().zip(tensors.map(|tensor| tensor.device().location()));
+pub(crate) fn together<'a>(op: &'static str, tensors: impl Iterator<Item = Named<'a>>) -> Result<()> {
+    let mut places = tensors.map(|(name, tensor)| (name, tensor.device().location()));
     let Some(first) = places.next() else { return Ok(()) };
     match places.find(|(_, there)| *there != first.1) {
         Some(other) => Err(call::apart(op, first, other)),

@@ -3,7 +3,7 @@
 use crate::call::{self, Held, refused};
 use crate::lock::{Named, with_inputs, with_targets};
 use crate::memory::Memory;
-use crate::op::{Custom, Differentiable, check_written, tensor, too_early, tracked};
+use crate::op::{Custom, Differentiable, check_written, tensor, together, too_early, tracked};
 use crate::tensor::{Spec, TensorMut, TensorRef};
 use candle_core::{DType, Layout, Result, Shape, Storage, Tensor};
 use std::sync::{Arc, OnceLock};
@@ -473,6 +473,11 @@ struct Differentiated {
 /// Runs an operator that candle differentiates by the inputs `by`.
 fn differentiate(operator: &'static Operator, inputs: &[Input<'_>], by: Vec<usize>) -> Result<Vec<Option<Tensor>>> {
     let op = operator.op();
+    let named = op.params.iter().zip(inputs).filter_map(|(param, input)| match input {
+        Input::Tensor(tensor) => Some((&*param.name, *tensor)),
+        _ => None,
+    });
+    together(&op.name, named)?;
     let mut tensors = Vec::with_capacity(by.len());
     for at in &by {
         if let Input::Tensor(tensor) = inputs[*at] {

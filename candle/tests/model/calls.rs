@@ -2,7 +2,7 @@
 //! waits nor copies.
 
 use super::common::{Random, Sum, assert_close};
-use super::ops::silu;
+use super::ops::{operator_silu, silu};
 use super::{calls, check_no_wait, functions, in_the_model, without_events};
 use candle_core::{DType, Device, Result, Tensor, Var};
 use tilewright_candle::attention::{Attention, attention};
@@ -26,6 +26,7 @@ fn cases() -> Vec<Case> {
     let case = |name, op: Op, inputs, sum: Sum, makes| Case { name, op, inputs, sum: sum.in_f32(), makes };
     vec![
         case("silu", |x| silu(&x[0]), &[&[5, 40]], Sum::of(1, 2.0), &[800]),
+        case("silu of tilewright-ffi", |x| operator_silu(&x[0]), &[&[5, 40]], Sum::of(4, 2.0), &[800]),
         case("softmax", |x| softmax(&x[0]), &[&[5, 40]], Sum::of(40, 1.0), &[800]),
         case("rms_norm", |x| rms_norm(&x[0], &x[1], 1e-5), &[&[5, 40], &[40]], Sum::of(40, 4.0), &[800]),
         case(

@@ -39,6 +39,11 @@ candle_op! {
     }
 }
 
+from_op! {
+    /// `x * sigmoid(x)` of each element, by an operator that PyTorch and JAX call too.
+    pub fn operator_silu(x: &Tensor) -> Tensor = tilewright_ffi_example::silu;
+}
+
 /// out[i] = x[index[i]]
 #[kernel]
 fn gather_kernel<const BLOCK: usize>(x: Ptr<f32>, index: Ptr<i64>, out: PtrMut<f32>, n: i64) {
