@@ -52,7 +52,10 @@ def each(check, table=TABLE):
     """Checks all operators with each of their arguments."""
     for name in LIBRARY.callable:
         for arguments in table.get(name, []):
-            check(LIBRARY, name, arguments())
+            try:
+                check(LIBRARY, name, arguments())
+            except Exception as error:
+                raise AssertionError(f"{name} does not pass {check.__name__}") from error
 
 
 def test_every_operator_has_arguments_for_the_next_tests():
