@@ -89,7 +89,7 @@ fn try_map<T, U, const N: usize>(items: [T; N], mut f: impl FnMut(T) -> Result<U
 /// Where an op runs: candle's device and stream, and the context of the library's functions there.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
-    pub(crate) home: &'a Home,
+    pub(crate) home: &'a Home<'a>,
     pub(crate) cx: &'a Context,
 }
 
@@ -115,20 +115,24 @@ fn place<'a>(
 }
 
 /// Checks that all tensors are on one device, and says where that is.
-fn home<const IN: usize>(op: &'static str, targets: &[HeldMut<'_>], inputs: &[Option<Held<'_>>; IN]) -> Result<Home> {
-    let targets = targets.iter().map(|target| (target.name, target.memory.as_memory()));
-    let mut all = targets.chain(inputs.iter().flatten().map(|held| (held.name, held.memory)));
-    let Some((first, memory)) = all.next() else {
+fn home<'a, const IN: usize>(
+    op: &'static str,
+    targets: &[HeldMut<'_>],
+    inputs: &[Option<Held<'a>>; IN],
+) -> Result<Home<'a>> {
+    let written = targets.iter().map(|target| (target.name, target.memory.as_memory().location()));
+    let mut all = written.chain(inputs.iter().flatten().map(|held| (held.name, held.memory.location())));
+    let Some(first) = all.next() else {
         return Err(refused(op, "needs one tensor at least, which says where it runs"));
     };
-    let here = memory.location();
-    for (name, other) in all {
-        let there = other.location();
-        if there != here {
-            return Err(apart(op, (first, here), (name, there)));
-        }
+    if let Some(other) = all.find(|(_, there)| *there != first.1) {
+        return Err(apart(op, first, other));
     }
-    Ok(memory.home())
+    match (inputs.iter().flatten().next(), targets) {
+        (Some(held), _) => Ok(held.memory.home()),
+        (None, [target, ..]) => Ok(target.memory.home()),
+        (None, []) => Ok(Home::Cpu),
+    }
 }
 
 /// The error of tensors on two devices.

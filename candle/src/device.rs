@@ -10,9 +10,9 @@ use tilewright_kernels::{Context, Table};
 thread_local! {
     /// The CPU. Launches there are done when they return, and each thread has errors of its own.
     static CPU: tilewright::Device = tilewright::Device::cpu();
-    /// The contexts of a thread, and how many tables had been set when they were made. candle's default device of a GPU has a
-    /// stream for each thread.
-    static KNOWN: RefCell<(usize, Vec<Context>)> = const { RefCell::new((0, Vec::new())) };
+    /// The contexts of a thread by the names of their streams, and how many tables had been set when they were made. candle's
+    /// default device of a GPU has a stream for each thread, of one name.
+    static KNOWN: RefCell<(usize, Vec<(cuda::Name, Context)>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 /// The table that comes before the library's.
@@ -54,36 +54,38 @@ pub fn context(device: &Device) -> Result<Context> {
 }
 
 pub(crate) fn on_cpu() -> Context {
-    CPU.with(known)
+    known(cuda::Name::CPU, || Ok(CPU.with(tilewright::Device::clone)))
+        .unwrap_or_else(|_| made(&tilewright::Device::cpu()))
 }
 
 pub(crate) fn on_gpu(stream: &cuda::Stream) -> Result<Context> {
-    Ok(known(&cuda::device(stream)?))
+    known(cuda::name(stream), || cuda::device(stream))
 }
 
-/// The context of a device, as this thread knows it.
-fn known(device: &tilewright::Device) -> Context {
-    KNOWN.with_borrow_mut(|known| of(known, device))
+/// The context of a stream with this name, made if this thread has none. A context keeps its stream, so that no other one has the
+/// name meanwhile.
+fn known(name: cuda::Name, device: impl FnOnce() -> Result<tilewright::Device>) -> Result<Context> {
+    KNOWN.with_borrow_mut(|(tables, known)| {
+        let set = TABLES.load(Ordering::Acquire);
+        if *tables != set {
+            known.clear();
+            *tables = set;
+        }
+        if let Some((_, context)) = known.iter().find(|(own, _)| *own == name) {
+            return Ok(context.clone());
+        }
+        let context = made(&device()?);
+        known.retain(|(_, context)| !cuda::is_gone(context));
+        known.push((name, context.clone()));
+        Ok(context)
+    })
 }
 
-/// The context of a device, made if this thread has none.
-fn of((tables, known): &mut (usize, Vec<Context>), device: &tilewright::Device) -> Context {
-    let set = TABLES.load(Ordering::Acquire);
-    if *tables != set {
-        known.clear();
-        *tables = set;
-    }
-    let stream = device.default_stream();
-    if let Some(context) = known.iter().find(|context| context.stream() == stream) {
-        return context.clone();
-    }
-    let context = match &*TABLE.lock().unwrap_or_else(PoisonError::into_inner) {
+fn made(device: &tilewright::Device) -> Context {
+    match &*TABLE.lock().unwrap_or_else(PoisonError::into_inner) {
         Some(table) => Context::new(device).with_table(table.clone()),
         None => Context::new(device),
-    };
-    known.retain(|context| !cuda::is_gone(context));
-    known.push(context.clone());
-    context
+    }
 }
 
 /// Configurations of this table are taken before those that the library chooses, by all ops from now on: what

@@ -236,17 +236,17 @@ pub const fn places<const N: usize>(op: &Op, names: [&str; N], given: [Given; N]
 
 const fn fits(kind: &Kind, given: Given) -> bool {
     use AttributeType as A;
-    match (kind, given) {
+    matches!(
+        (kind, given),
         (Kind::Input { .. } | Kind::InPlace, Given::Tensor)
-        | (Kind::Input { optional: true }, Given::OptionalTensor)
-        | (Kind::Attribute { of: A::Int, .. } | Kind::OptionalAttribute { of: A::Int }, Given::Int)
-        | (Kind::OptionalAttribute { of: A::Int }, Given::OptionalInt)
-        | (Kind::Attribute { of: A::Float, .. } | Kind::OptionalAttribute { of: A::Float }, Given::Float)
-        | (Kind::OptionalAttribute { of: A::Float }, Given::OptionalFloat)
-        | (Kind::Attribute { of: A::Bool, .. }, Given::Bool)
-        | (Kind::Attribute { of: A::Str, .. }, Given::Str) => true,
-        _ => false,
-    }
+            | (Kind::Input { optional: true }, Given::OptionalTensor)
+            | (Kind::Attribute { of: A::Int, .. } | Kind::OptionalAttribute { of: A::Int }, Given::Int)
+            | (Kind::OptionalAttribute { of: A::Int }, Given::OptionalInt)
+            | (Kind::Attribute { of: A::Float, .. } | Kind::OptionalAttribute { of: A::Float }, Given::Float)
+            | (Kind::OptionalAttribute { of: A::Float }, Given::OptionalFloat)
+            | (Kind::Attribute { of: A::Bool, .. }, Given::Bool)
+            | (Kind::Attribute { of: A::Str, .. }, Given::Str)
+    )
 }
 
 /// What may be left out of the signature.

@@ -12,6 +12,19 @@ use tilewright_kernels::Context;
 pub(crate) type Guard<'a> = SyncOnDrop<'a>;
 pub(crate) type Stream = Arc<CudaStream>;
 
+/// What tells streams apart on a thread: the driver's names of the context and of the stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name(usize, usize);
+
+impl Name {
+    /// That of no stream.
+    pub(crate) const CPU: Name = Name(0, 0);
+}
+
+pub(crate) fn name(stream: &Stream) -> Name {
+    Name(stream.context().cu_ctx().addr(), stream.cu_stream().addr())
+}
+
 pub(crate) fn stream(device: &CudaDevice) -> Stream {
     device.cuda_stream()
 }

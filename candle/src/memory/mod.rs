@@ -11,6 +11,7 @@ use crate::device;
 use crate::tensor::Spec;
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, DeviceLocation, Result, Storage};
+use std::borrow::Cow;
 use tilewright_kernels::Context;
 
 /// The memory of a tensor that is read.
@@ -38,16 +39,17 @@ pub(crate) struct Elements<'a> {
     pub(crate) _guard: Guard<'a>,
 }
 
-/// Where an op runs.
-#[derive(Clone)]
-pub(crate) enum Home {
+/// Where an op runs. candle's device is many counted references, of which no call needs one of its own, but for a tensor that is
+/// changed.
+pub(crate) enum Home<'a> {
     Cpu,
-    Cuda(CudaDevice, cuda::Stream),
+    Cuda(Cow<'a, CudaDevice>, cuda::Stream),
 }
 
-impl Home {
-    fn of_cuda(storage: &CudaStorage) -> Self {
-        Home::Cuda(storage.device().clone(), cuda::stream(storage.device()))
+impl<'a> Home<'a> {
+    fn of_cuda(device: Cow<'a, CudaDevice>) -> Self {
+        let stream = cuda::stream(&device);
+        Home::Cuda(device, stream)
     }
 
     /// Refuses what cannot be captured into a graph, if it would be.
@@ -82,7 +84,7 @@ impl Home {
         }
     }
 
-    pub(crate) fn read<'a>(&'a self, memory: Memory<'a>) -> Result<Elements<'a>> {
+    pub(crate) fn read<'m>(&'m self, memory: Memory<'m>) -> Result<Elements<'m>> {
         match (memory, self) {
             (Memory::Cpu(storage), _) => cpu::read(storage),
             (Memory::Cuda(storage), Home::Cuda(_, stream)) => cuda::read(storage, stream),
@@ -90,7 +92,7 @@ impl Home {
         }
     }
 
-    pub(crate) fn write<'a>(&'a self, memory: MemoryMut<'a>) -> Result<Elements<'a>> {
+    pub(crate) fn write<'m>(&'m self, memory: MemoryMut<'m>) -> Result<Elements<'m>> {
         match (memory, self) {
             (MemoryMut::Cpu(storage), _) => cpu::write(storage),
             (MemoryMut::Cuda(storage), Home::Cuda(_, stream)) => cuda::write(storage, stream),
@@ -104,11 +106,11 @@ fn apart() -> candle_core::Error {
     candle_core::Error::Msg("memory of a GPU in an op on the CPU".into())
 }
 
-impl Memory<'_> {
-    pub(crate) fn home(&self) -> Home {
+impl<'a> Memory<'a> {
+    pub(crate) fn home(self) -> Home<'a> {
         match self {
             Memory::Cpu(_) => Home::Cpu,
-            Memory::Cuda(storage) => Home::of_cuda(storage),
+            Memory::Cuda(storage) => Home::of_cuda(Cow::Borrowed(storage.device())),
         }
     }
 
@@ -121,6 +123,14 @@ impl Memory<'_> {
 }
 
 impl MemoryMut<'_> {
+    /// Of a tensor that is written meanwhile.
+    pub(crate) fn home(&self) -> Home<'static> {
+        match self {
+            MemoryMut::Cpu(_) => Home::Cpu,
+            MemoryMut::Cuda(storage) => Home::of_cuda(Cow::Owned(storage.device().clone())),
+        }
+    }
+
     pub(crate) fn as_memory(&self) -> Memory<'_> {
         match self {
             MemoryMut::Cpu(storage) => Memory::Cpu(storage),
