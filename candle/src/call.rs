@@ -5,7 +5,7 @@
 use crate::device;
 use crate::lock::{Named, with_inputs};
 use crate::memory::{Elements, Home, Memory, MemoryMut};
-use crate::tensor::{Place, Spec, TensorMut, TensorRef};
+use crate::tensor::{Place, RowMajor, Spec, TensorMut, TensorRef};
 use candle_core::{DeviceLocation, Error, Layout, Result, Shape, Storage};
 use std::fmt;
 use tilewright::Device;
@@ -99,11 +99,11 @@ fn place<'a>(
     (name, layout): (&'static str, &'a Layout),
     elements: &Elements<'_>,
 ) -> tilewright::Result<Place<'a>> {
-    let start = layout.start_offset();
-    let span = if layout.shape().elem_count() == 0 {
+    let (start, dims, strides) = (layout.start_offset(), layout.dims(), layout.stride());
+    let span = if dims.contains(&0) {
         Some(0)
     } else {
-        let mut reach = layout.dims().iter().zip(layout.stride());
+        let mut reach = dims.iter().zip(strides);
         reach.try_fold(1usize, |span, (size, stride)| span.checked_add((size - 1).checked_mul(*stride)?))
     };
     let Some(span) = span.filter(|span| start.checked_add(*span).is_some_and(|end| end <= elements.len)) else {
@@ -111,7 +111,7 @@ fn place<'a>(
         return Err(crate::tensor::invalid(name, problem, "its storage was changed"));
     };
     let address = elements.address + (start * elements.dtype.size_in_bytes()) as u64;
-    Ok(Place { name, here, dtype: elements.dtype, layout, address, span })
+    Ok(Place { name, here, dtype: elements.dtype, dims, strides, address, span })
 }
 
 /// Checks that all tensors are on one device, and says where that is.
@@ -167,20 +167,26 @@ pub(crate) fn execute<E: Failure, const IN: usize, const OUT: usize>(
         held.map(|held| home.read(held.memory)).transpose().map_err(|error| refused(op, error))
     })?;
     let refs = references(here, &inputs, &read).map_err(fail)?;
-    let written = targets.into_iter().map(|held| Ok((held.name, held.layout, home.write(held.memory)?)));
-    let written: Vec<_> = written.collect::<Result<_>>().map_err(|error| refused(op, error))?;
-    let targets = written.iter().map(|(name, layout, elements)| place(here, (*name, *layout), elements));
-    let targets: Vec<TensorMut<'_>> =
-        targets.map(|place| place.map(TensorMut::new)).collect::<tilewright::Result<_>>().map_err(fail)?;
+    let mut written = Vec::with_capacity(targets.len());
+    for held in targets {
+        written.push((held.name, held.layout, home.write(held.memory).map_err(|error| refused(op, error))?));
+    }
+    let mut targets = Vec::with_capacity(written.len());
+    for (name, layout, elements) in &written {
+        targets.push(TensorMut::new(place(here, (*name, *layout), elements).map_err(fail)?));
+    }
     let specs = outputs(&targets, refs).map_err(fail_itself)?;
     let mut storages =
         try_map(specs, |spec| Ok((home.allocate(&spec).map_err(|error| refused(op, error))?, spec.shape)))?;
     {
         let made = try_map(storages.each_mut(), |(storage, shape)| {
-            Ok((home.write(MemoryMut::try_from(storage)?)?, Layout::contiguous(&*shape)))
+            Ok((home.write(MemoryMut::try_from(storage)?)?, shape.dims(), RowMajor::of(shape.dims())))
         })?;
-        let results =
-            try_map(made.each_ref(), |(elements, layout)| place(here, ("a result", layout), elements).map_err(fail))?;
+        // Its memory is made for it.
+        let results = made.each_ref().map(|(elements, dims, strides)| {
+            let (strides, address) = (strides.strides(), elements.address);
+            Place { name: "a result", here, dtype: elements.dtype, dims, strides, address, span: elements.len }
+        });
         let done = body(targets, refs, results.map(TensorMut::new));
         // What the CPU was given is done. A GPU's errors come with the next op.
         let failed = if device.is_cuda() { None } else { all_errors(device) };

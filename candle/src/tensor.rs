@@ -2,7 +2,7 @@
 
 use crate::Element;
 use crate::call::Here;
-use candle_core::{DType, Layout, Shape};
+use candle_core::{DType, Shape};
 use std::fmt;
 use tilewright::{Device, Error, Result, TensorDesc, View, ViewMut};
 use tilewright_ffi::ElementType;
@@ -28,8 +28,10 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'static str,
     pub(crate) here: Here<'a>,
     pub(crate) dtype: DType,
-    pub(crate) layout: &'a Layout,
-    /// Of the first element, which is `layout.start_offset()` behind the beginning of the memory.
+    pub(crate) dims: &'a [usize],
+    /// In elements, one per dimension.
+    pub(crate) strides: &'a [usize],
+    /// Of the first element.
     pub(crate) address: u64,
     /// Elements from the first to the last, with what lies between.
     pub(crate) span: usize,
@@ -51,7 +53,7 @@ impl Spec {
 
 /// A tensor of the dtype and the shape of `x`.
 pub fn like(x: TensorRef<'_>) -> Spec {
-    Spec { dtype: x.place.dtype, shape: x.place.layout.shape().clone() }
+    Spec { dtype: x.place.dtype, shape: Shape::from(x.place.dims) }
 }
 
 /// The error of a tensor that does not fit.
@@ -90,7 +92,51 @@ pub(crate) fn given(tensor: Option<TensorRef<'_>>) -> Result<TensorRef<'_>> {
     tensor.ok_or_else(|| invalid("a tensor", "is missing", "only those that are optional may be"))
 }
 
+/// The strides of row-major order without gaps. Those of more dimensions than most have are on the heap.
+pub(crate) enum RowMajor {
+    Few([usize; 8], usize),
+    Many(Vec<usize>),
+}
+
+impl RowMajor {
+    pub(crate) fn of(dims: &[usize]) -> Self {
+        let mut few = [0; 8];
+        let mut many = Vec::new();
+        let strides = match few.get_mut(..dims.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(dims.len(), 0);
+                &mut many[..]
+            }
+        };
+        let mut step = 1;
+        for (stride, size) in strides.iter_mut().zip(dims).rev() {
+            *stride = step;
+            step *= size;
+        }
+        if many.is_empty() { RowMajor::Few(few, dims.len()) } else { RowMajor::Many(many) }
+    }
+
+    pub(crate) fn strides(&self) -> &[usize] {
+        match self {
+            RowMajor::Few(strides, rank) => &strides[..*rank],
+            RowMajor::Many(strides) => strides,
+        }
+    }
+}
+
 impl Place<'_> {
+    /// Whether the elements lie in row-major order without gaps.
+    fn is_contiguous(&self) -> bool {
+        let mut step = 1;
+        // As candle has it: the stride of one element means nothing.
+        self.dims.iter().zip(self.strides).rev().all(|(&size, &stride)| {
+            let fits = size <= 1 || stride == step;
+            step *= size;
+            fits
+        })
+    }
+
     fn check_dtype<T: Element>(&self) -> Result<()> {
         if self.dtype == T::DTYPE { Ok(()) } else { Err(self.wrong_dtype(&[T::DTYPE])) }
     }
@@ -107,7 +153,7 @@ impl Place<'_> {
     }
 
     fn array<const R: usize>(&self) -> Result<([usize; R], [usize; R])> {
-        let (shape, strides) = (self.layout.dims(), self.layout.stride());
+        let (shape, strides) = (self.dims, self.strides);
         match (shape.try_into(), strides.try_into()) {
             (Ok(shape), Ok(strides)) => Ok((shape, strides)),
             _ => {
@@ -118,20 +164,16 @@ impl Place<'_> {
     }
 
     fn check_contiguous(&self) -> Result<()> {
-        if self.layout.is_contiguous() {
+        if self.is_contiguous() {
             return Ok(());
         }
-        let problem = format!(
-            "has the shape {:?} and strides {:?}: it is not contiguous",
-            self.layout.dims(),
-            self.layout.stride()
-        );
+        let problem = format!("has the shape {:?} and strides {:?}: it is not contiguous", self.dims, self.strides);
         Err(invalid(self.name, problem, "call `contiguous` first"))
     }
 
     /// Rows of the last dimension: how many, their length, and from the beginning of one to the next.
     fn rows(&self) -> Result<([usize; 2], [usize; 2])> {
-        let (shape, strides) = (self.layout.dims(), self.layout.stride());
+        let (shape, strides) = (self.dims, self.strides);
         let Some((&columns, outer)) = shape.split_last() else {
             return Err(invalid(self.name, "has no dimensions", "one or more are accepted"));
         };
@@ -176,12 +218,12 @@ macro_rules! common {
 
             /// The size of each dimension.
             pub fn dims(&self) -> &'a [usize] {
-                self.place.layout.dims()
+                self.place.dims
             }
 
             /// The stride of each dimension, in elements.
             pub fn strides(&self) -> &'a [usize] {
-                self.place.layout.stride()
+                self.place.strides
             }
 
             /// The shape, of a known rank.
@@ -195,7 +237,7 @@ macro_rules! common {
 
             /// The number of elements.
             pub fn len(&self) -> usize {
-                self.place.layout.shape().elem_count()
+                self.place.dims.iter().product()
             }
 
             /// Whether there are no elements.
@@ -205,7 +247,7 @@ macro_rules! common {
 
             /// Whether the elements lie in row-major order without gaps.
             pub fn is_contiguous(&self) -> bool {
-                self.place.layout.is_contiguous()
+                self.place.is_contiguous()
             }
 
             /// The device that holds the elements: launches go there.
@@ -220,10 +262,10 @@ macro_rules! common {
 
             /// As operators of `tilewright-ffi` take it.
             pub(crate) fn argument(&self) -> Result<native::Tensor<'a>> {
-                let Place { name, here, dtype, layout, address, .. } = self.place;
+                let Place { name, here, dtype, dims, strides, address, .. } = self.place;
                 let dtype = element(name, dtype)?;
                 // SAFETY: as in `elements`; `place` has seen that all elements are in the memory.
-                Ok(unsafe { native::Tensor::new(here.cx.device(), address, dtype, layout.dims(), layout.stride()) })
+                Ok(unsafe { native::Tensor::new(here.cx.device(), address, dtype, dims, strides) })
             }
 
             /// The error of a tensor whose dtype is none of these.
@@ -239,8 +281,7 @@ macro_rules! common {
 
         impl fmt::Debug for $name<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let Place { name, dtype, layout, .. } = &self.place;
-                let (shape, strides) = (layout.dims(), layout.stride());
+                let Place { name, dtype, dims: shape, strides, .. } = &self.place;
                 write!(
                     f,
                     concat!(stringify!($name), "({} {}, {:?}, strides {:?})"),
