@@ -47,15 +47,14 @@ pub fn device(device: &Device) -> Result<tilewright::Device> {
 /// As [`device`].
 pub fn context(device: &Device) -> Result<Context> {
     match device {
-        Device::Cpu => Ok(on_cpu()),
+        Device::Cpu => on_cpu(),
         Device::Cuda(device) => on_gpu(&cuda::stream(device)),
         Device::Metal(_) => Err(Error::Msg("Tilewright does not run on Metal; use a CUDA device or the CPU".into())),
     }
 }
 
-pub(crate) fn on_cpu() -> Context {
+pub(crate) fn on_cpu() -> Result<Context> {
     known(cuda::Name::CPU, || Ok(CPU.with(tilewright::Device::clone)))
-        .unwrap_or_else(|_| made(&tilewright::Device::cpu()))
 }
 
 pub(crate) fn on_gpu(stream: &cuda::Stream) -> Result<Context> {

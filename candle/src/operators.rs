@@ -276,25 +276,18 @@ fn execute(operator: &'static Operator, inputs: &[Input<'_>]) -> Result<Vec<Opti
             targets.push((&param.name, tensor));
         }
     }
-    let named = named(op, inputs, |_| true)?;
-    let made = with_targets(&op.name, &targets, &named, |targets, held| {
-        made(operator, inputs, |outputs| outputs.run(targets, held))
-    })?;
+    let named = named(op, inputs)?;
+    let outputs = Outputs::of(operator, inputs, &[]);
+    let made = with_targets(&op.name, &targets, &named, |targets, held| outputs.run(targets, held))?;
     Ok(made.into_iter().map(|made| made.map(tensor)).collect())
 }
 
-/// The tensors that are read and `chosen`, in the order of the parameters.
-fn named<'a>(
-    op: &'static Op,
-    inputs: &[Input<'a>],
-    chosen: impl Fn(usize) -> bool,
-) -> Result<[Option<Named<'a>>; MOST_INPUTS]> {
+/// The tensors that are read, in the order of the parameters.
+fn named<'a>(op: &'static Op, inputs: &[Input<'a>]) -> Result<[Option<Named<'a>>; MOST_INPUTS]> {
     let mut named = [None; MOST_INPUTS];
     let read = op.params.iter().enumerate().filter(|(_, param)| matches!(param.kind, Kind::Input { .. }));
     for (own, (at, param)) in read.enumerate() {
-        if let Input::Tensor(tensor) = inputs[at]
-            && chosen(at)
-        {
+        if let Input::Tensor(tensor) = inputs[at] {
             let Some(place) = named.get_mut(own) else {
                 return Err(refused(&op.name, format!("reads more than {MOST_INPUTS} tensors")));
             };
@@ -314,15 +307,14 @@ struct Outputs<'c, 'i> {
     made: Vec<bool>,
 }
 
-/// Finds out which results are made, and runs the call.
-fn made(
-    operator: &'static Operator,
-    inputs: &[Input<'_>],
-    run: impl FnOnce(Outputs<'_, '_>) -> Result<Made>,
-) -> Result<Made> {
-    let is_made = |with: Option<usize>| with.is_none_or(|with| !matches!(inputs[with], Input::None));
-    let made = operator.op().outputs().map(|(_, output)| is_made(output.with)).collect();
-    run(Outputs { operator, inputs, made })
+impl<'c, 'i> Outputs<'c, 'i> {
+    /// `by` are given beside the inputs.
+    fn of(operator: &'static Operator, inputs: &'c [Input<'i>], by: &[usize]) -> Self {
+        let is_given = |at: usize| by.contains(&at) || !matches!(inputs[at], Input::None);
+        let is_made = |with: Option<usize>| with.is_none_or(is_given);
+        let made = operator.op().outputs().map(|(_, output)| is_made(output.with)).collect();
+        Outputs { operator, inputs, made }
+    }
 }
 
 impl Outputs<'_, '_> {
@@ -520,7 +512,7 @@ impl<const IN: usize> Differentiable<IN> for Differentiated {
     fn forward(&self, tensors: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)> {
         let op = self.operator.op();
         let inputs: Vec<Input<'_>> = self.inputs.iter().map(Attribute::input).collect();
-        let constants = named(op, &inputs, |_| true)?;
+        let constants = named(op, &inputs)?;
         let of_op = || op.params.iter().enumerate().filter(|(_, param)| matches!(param.kind, Kind::Input { .. }));
         let made = with_inputs(&op.name, &constants, |held: [Option<Held<'_>>; MOST_INPUTS]| {
             let mut held: [Option<Held<'_>>; MOST_INPUTS] = held;
@@ -530,7 +522,7 @@ impl<const IN: usize> Differentiable<IN> for Differentiated {
                     *place = Some(Held { name: &op.params[*at].name, memory, layout });
                 }
             }
-            made(self.operator, &inputs, |outputs| outputs.run(Vec::new(), held))
+            Outputs::of(self.operator, &inputs, &self.by).run(Vec::new(), held)
         })?;
         let mut made = made.into_iter();
         let first = made.next().flatten().ok_or_else(|| refused(&op.name, "its first result is not made"))?;

@@ -93,6 +93,7 @@ from_op! {
     fn doubled(x: &Tensor) -> Tensor = example::scaled;
     fn scaled_by(x: &Tensor, weight: &Tensor) -> Tensor = example::scaled;
     fn both_scaled(x: &Tensor, w: Option<&Tensor>, factor: f64) -> [Tensor; 2] = example::both_scaled;
+    fn first_scaled(x: &Tensor, w: Option<&Tensor>, factor: f64) -> Tensor = example::both_scaled;
     fn row_sum(x: &Tensor) -> Tensor = example::row_sum;
     fn pairs(x: &Tensor, count: i64) -> [Tensor; 2] = example::pairs;
     fn even(x: &Tensor) -> Tensor = example::pairs;
@@ -135,6 +136,10 @@ fn what_is_optional_may_be_missing() {
         let constant = weight.detach();
         let own = |x: &[Tensor]| (&x[0] * 3.0)?.broadcast_mul(&constant);
         check_gradients("scaled", &[&x], sum, |x| scaled(&x[0], Some(&constant), 3.0), own)?;
+        // A result that is there with a tensor, and on which nothing depends.
+        let gradients = first_scaled(&x, Some(&weight), 2.0)?.sum_all()?.backward()?;
+        let of = |x: &Var| gradients.get(x).expect("a gradient").flatten_all()?.to_vec1::<f64>();
+        assert_eq!((of(&x)?, of(&weight)?), (vec![2.0; 24], vec![0.0; 8]));
         let x = x.detach();
         let [y, z] = both_scaled(&x, Some(&constant), 2.0)?;
         assert_eq!(y.to_vec2::<f64>()?, (&x * 2.0)?.to_vec2::<f64>()?);

@@ -63,7 +63,7 @@ impl<'a> Home<'a> {
     /// The context of the library's functions there.
     pub(crate) fn context(&self) -> Result<Context> {
         match self {
-            Home::Cpu => Ok(device::on_cpu()),
+            Home::Cpu => device::on_cpu(),
             Home::Cuda(_, stream) => device::on_gpu(stream),
         }
     }
