@@ -1,80 +1,43 @@
-//! Attention as an op of candle's, from its kernel. (The library's own, with gradients and all options, is
-//! `tilewright_candle::attention::attention`.)
+//! Causal attention of the library, with its gradient, beside candle's ops.
 
-use candle_core::{D, Device};
-use tilewright_candle::prelude::*;
+use candle_core::{D, Device, Result, Tensor, Var};
+use tilewright_candle::attention::{Attention, attention};
 
-/// Causal attention of `BM` queries of a head: keys and values come in blocks of `BN`, weights are relative to the largest score
-/// so far.
-#[kernel]
-fn attention_kernel<T: Float, const BM: usize, const BN: usize, const D: usize>(
-    q: Ptr<T>,
-    k: Ptr<T>,
-    v: Ptr<T>,
-    out: PtrMut<T>,
-    tokens: i32,
-    scale: f32,
-) {
-    let (row, column) = (program_id(0) * BM + arange(0, BM), arange(0, D));
-    let head = program_id(1) * tokens * D;
-    let mine = head + row[(.., None)] * D + column[(None, ..)];
-    let queries = load(q + mine, mask = (row < tokens)[(.., None)]);
-    let (mut peak, mut total) = (full([BM], f32::NEG_INFINITY), zeros::<f32>([BM]));
-    let mut mixed = zeros::<f32>([BM, D]);
-    for first in (0..minimum(tokens, (program_id(0) + 1) * BM)).step_by(BN) {
-        let key = first + arange(0, BN);
-        let block = head + key[(.., None)] * D + column[(None, ..)];
-        let mask = (key < tokens)[(.., None)];
-        let scores = dot(queries, trans(load(k + block, mask = mask)), precision = tf32x3) * scale;
-        let scores = select(key[(None, ..)] <= row[(.., None)], scores, f32::NEG_INFINITY);
-        let higher = maximum(peak, max(scores, axis = 1));
-        let (weights, shrink) = (exp(scores - higher[(.., None)]), exp(peak - higher));
-        let values = load(v + block, mask = mask);
-        mixed = dot(weights as T, values, acc = mixed * shrink[(.., None)], precision = tf32x3);
-        total = total * shrink + sum(weights, axis = 1);
-        peak = higher;
-    }
-    store(out + mine, (mixed / total[(.., None)]) as T, mask = (row < tokens)[(.., None)]);
-}
-
-candle_op! {
-    /// `softmax(q k^T / sqrt(d)) v` over earlier tokens. All are `[batch, heads, tokens, d]`, contiguous; `d` is a power of two.
-    fn attention(q, k, v) -> (out: like(q)) {
-        dispatch!(q => T in [f16, bf16, f32] {
-            let [batch, heads, tokens, d] = q.shape()?;
-            AttentionKernelConsts { BM: 64, BN: 64, D: d }
-                .call(q.flat::<T>()?, k.flat()?, v.flat()?, out.flat_mut()?, tokens as i32, 1.0 / (d as f32).sqrt())
-                .grid((tokens.div_ceil(64), batch * heads))
-                .launch(q.device())
-        })
-    }
-}
-
-fn main() -> candle_core::Result<()> {
+fn main() -> Result<()> {
     let device = Device::cuda_if_available(0)?;
-    let (tokens, d) = (100, 32);
-    let random = || Tensor::randn(0f32, 1.0, (1, 2, tokens, d), &device);
+    let random = || Var::randn(0f32, 1.0, (1, 2, 100, 32), &device);
     let (q, k, v) = (random()?, random()?, random()?);
+    let ours = attention(&q, &k, &v, Attention::default().causal())?;
+    let candles = by_candle(&q, &k, &v)?;
 
-    let later = Tensor::from_vec(
-        (0..tokens * tokens).map(|at| u8::from(at % tokens > at / tokens)).collect(),
-        (tokens, tokens),
-        &device,
-    )?;
-    let hidden = Tensor::full(f32::NEG_INFINITY, (1, 2, tokens, tokens), &device)?;
-    let scores = (q.matmul(&k.t()?)? / (d as f64).sqrt())?;
-    let scores = later.broadcast_as(scores.shape())?.where_cond(&hidden, &scores)?;
-    let candles = candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(&v)?;
-
-    let difference = (attention(&q, &k, &v)? - candles)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let furthest = |x: &Tensor, y: &Tensor| (x - y)?.abs()?.max_all()?.to_scalar::<f32>();
+    let difference = furthest(&ours, &candles)?;
     println!("results differ by {difference:.1e} at most");
+    let (ours, candles) = (ours.sqr()?.sum_all()?.backward()?, candles.sqr()?.sum_all()?.backward()?);
+    let mut worst = 0f32;
+    for x in [&q, &k, &v] {
+        let (Some(ours), Some(candles)) = (ours.get(x), candles.get(x)) else { unreachable!("all are variables") };
+        worst = worst.max(furthest(ours, candles)?);
+    }
+    println!("gradients differ by {worst:.1e} at most");
     // Products are within 2^-20. So a score, of 32 products of numbers up to 3 over the root of 32, is within 5e-5, a weight within
-    // twice that share of itself, and a result, of numbers up to 4, within 4e-4.
-    assert!(difference < 4e-4);
+    // twice that share of itself, and a result, of numbers up to 4, within 4e-4. In gradients such weights, which add up to 1, stand
+    // before numbers up to 40.
+    assert!(difference < 4e-4 && worst < 4e-3);
     Ok(())
 }
 
+fn by_candle(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+    let (.., tokens, d) = q.dims4()?;
+    let later = (0..tokens * tokens).map(|at| u8::from(at % tokens > at / tokens)).collect();
+    let later = Tensor::from_vec(later, (tokens, tokens), q.device())?;
+    let scores = (q.matmul(&k.t()?)? / (d as f64).sqrt())?;
+    let hidden = Tensor::full(f32::NEG_INFINITY, scores.shape(), q.device())?;
+    let scores = later.broadcast_as(scores.shape())?.where_cond(&hidden, &scores)?;
+    candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(v)
+}
+
 #[test]
-fn the_result_is_candles() {
+fn results_and_gradients_are_candles() {
     main().unwrap();
 }
