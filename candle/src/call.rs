@@ -99,8 +99,11 @@ fn place<'a>(
     (name, layout): (&'static str, &'a Layout),
     elements: &Elements<'_>,
 ) -> tilewright::Result<Place<'a>> {
-    let (start, dims, strides) = (layout.start_offset(), layout.dims(), layout.stride());
-    let span = if dims.contains(&0) {
+    let (dims, strides) = (layout.dims(), layout.stride());
+    let is_empty = dims.contains(&0);
+    // A part without elements begins wherever it was cut.
+    let start = if is_empty { 0 } else { layout.start_offset() };
+    let span = if is_empty {
         Some(0)
     } else {
         let mut reach = dims.iter().zip(strides);
@@ -128,10 +131,10 @@ fn home<'a, const IN: usize>(
     if let Some(other) = all.find(|(_, there)| *there != first.1) {
         return Err(apart(op, first, other));
     }
-    match (inputs.iter().flatten().next(), targets) {
-        (Some(held), _) => Ok(held.memory.home()),
-        (None, [target, ..]) => Ok(target.memory.home()),
-        (None, []) => Ok(Home::Cpu),
+    match (targets, inputs.iter().flatten().next()) {
+        ([target, ..], _) => Ok(target.memory.home()),
+        ([], Some(held)) => Ok(held.memory.home()),
+        ([], None) => Ok(Home::Cpu),
     }
 }
 

@@ -101,7 +101,7 @@ fn check_target<'a>(
     others: impl Iterator<Item = &'a Named<'a>>,
 ) -> Result<()> {
     let layout = target.layout();
-    if layout.has_internal_overlap() && target.elem_count() > 0 {
+    if layout.has_internal_overlap() {
         let problem =
             format!("has the shape {:?} and strides {:?}: elements share memory", layout.dims(), layout.stride());
         return Err(refused(

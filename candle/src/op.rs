@@ -125,9 +125,14 @@ pub(crate) fn tensor((storage, shape): (Storage, Shape)) -> Tensor {
     Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
+/// Whether candle wants a gradient of a tensor, which it does of floats alone.
+pub(crate) fn requires_gradient(tensor: &Tensor) -> bool {
+    tensor.track_op() && tensor.dtype().is_float()
+}
+
 /// Checks that no input requires a gradient.
 fn untracked<const N: usize>(op: &'static str, inputs: &[Option<Named<'_>>; N]) -> Result<()> {
-    match inputs.iter().flatten().find(|(_, tensor)| tensor.track_op()) {
+    match inputs.iter().flatten().find(|(_, tensor)| requires_gradient(tensor)) {
         Some((name, _)) => Err(tracked(op, name)),
         None => Ok(()),
     }
@@ -300,6 +305,16 @@ impl<D> Custom<D> {
     }
 }
 
+/// Gradients as candle wants them: a tensor that was computed of variables must have one.
+fn populated<const IN: usize>(inputs: [&Tensor; IN], mut made: [Option<Tensor>; IN]) -> Result<[Option<Tensor>; IN]> {
+    for (input, made) in inputs.into_iter().zip(&mut made) {
+        if made.is_none() && input.track_op() && !input.is_variable() {
+            *made = Some(input.zeros_like()?);
+        }
+    }
+    Ok(made)
+}
+
 /// `CustomOp1` to `CustomOp3` for what is differentiated by as many tensors.
 macro_rules! custom {
     ($trait:ident, $count:literal, $gradients:ty, $($storage:ident $layout:ident $input:ident),+) => {
@@ -317,7 +332,8 @@ macro_rules! custom {
             }
 
             fn bwd(&self, $($input: &Tensor,)+ result: &Tensor, gradient: &Tensor) -> Result<$gradients> {
-                let [$($input),+] = self.0.gradients([$($input),+], result, gradient)?;
+                let made = self.0.gradients([$($input),+], result, gradient)?;
+                let [$($input),+] = populated([$($input),+], made)?;
                 Ok(($($input),+))
             }
         }

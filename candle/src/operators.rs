@@ -3,9 +3,10 @@
 use crate::call::{self, Held, refused};
 use crate::lock::{Named, with_inputs, with_targets};
 use crate::memory::Memory;
-use crate::op::{Custom, Differentiable, check_written, tensor, together, too_early, tracked};
+use crate::op::{Custom, Differentiable, check_written, requires_gradient, tensor, together, too_early, tracked};
 use crate::tensor::{Spec, TensorMut, TensorRef};
 use candle_core::{DType, Layout, Result, Shape, Storage, Tensor};
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use tilewright_ffi::backward::{Gradient, Source};
 use tilewright_ffi::native::{self, Argument, Given, Operator};
@@ -14,6 +15,8 @@ use tilewright_ffi::{ElementType, Exported};
 
 /// As many tensors as an operator may read here.
 const MOST_INPUTS: usize = 16;
+/// As many as it may make.
+const MOST_OUTPUTS: usize = 6;
 
 /// Makes a function on candle's tensors of an operator, which is a function with `#[op]` of
 /// [`tilewright_ffi`]: the same source is an operator of PyTorch, a primitive of JAX and an op of candle.
@@ -85,6 +88,8 @@ const MOST_INPUTS: usize = 16;
 /// An operator with `backward` is an op with a gradient. candle differentiates by three tensors at most, so no more of those that are
 /// given may require a gradient, and only by the first result: where others have a gradient too, the operator is refused if they are
 /// asked for and a tensor requires one. Tensors of which the operator computes no gradient must not require one.
+///
+/// An operator reads 16 tensors and makes 6 at most, and so does the one of its gradient.
 ///
 /// # Errors
 ///
@@ -205,7 +210,27 @@ impl<const N: usize> Results for [Tensor; N] {
 #[doc(hidden)]
 #[track_caller]
 pub const fn places<O: Exported, R: Results, const N: usize>(names: [&str; N], given: [Given; N]) -> [usize; N] {
+    check_counts(O::OP);
+    if let Some(backward) = O::OPERATOR.backward() {
+        check_counts(backward.op());
+    }
     native::places(O::OP, names, given, R::COUNT)
+}
+
+#[track_caller]
+const fn check_counts(op: &Op) {
+    let Cow::Borrowed(params) = &op.params else { panic!("a constant owns nothing") };
+    let (mut at, mut inputs, mut outputs) = (0, 0, 0);
+    while at < params.len() {
+        match params[at].kind {
+            Kind::Input { .. } => inputs += 1,
+            Kind::Output(_) => outputs += 1,
+            Kind::InPlace | Kind::Attribute { .. } | Kind::OptionalAttribute { .. } => (),
+        }
+        at += 1;
+    }
+    assert!(inputs <= MOST_INPUTS, "an operator, or its gradient, reads more than 16 tensors");
+    assert!(outputs <= MOST_OUTPUTS, "an operator, or its gradient, makes more than 6 tensors");
 }
 
 /// Calls an operator.
@@ -247,7 +272,7 @@ fn run(operator: &'static Operator, inputs: &[Input<'_>], wanted: usize) -> Resu
     for (at, (param, input)) in op.params.iter().zip(inputs).enumerate() {
         match (&param.kind, input) {
             (Kind::InPlace, Input::Tensor(tensor)) => check_written(&op.name, (&param.name, tensor))?,
-            (Kind::Input { .. }, Input::Tensor(tensor)) if tensor.track_op() => by.push(at),
+            (Kind::Input { .. }, Input::Tensor(tensor)) if requires_gradient(tensor) => by.push(at),
             _ => (),
         }
     }
@@ -289,12 +314,16 @@ fn named<'a>(op: &'static Op, inputs: &[Input<'a>]) -> Result<[Option<Named<'a>>
     for (own, (at, param)) in read.enumerate() {
         if let Input::Tensor(tensor) = inputs[at] {
             let Some(place) = named.get_mut(own) else {
-                return Err(refused(&op.name, format!("reads more than {MOST_INPUTS} tensors")));
+                return Err(too_many(op));
             };
             *place = Some((&*param.name, tensor));
         }
     }
     Ok(named)
+}
+
+fn too_many(op: &'static Op) -> candle_core::Error {
+    refused(&op.name, format!("reads more than {MOST_INPUTS} tensors"))
 }
 
 type Made = Vec<Option<(Storage, Shape)>>;
@@ -327,7 +356,7 @@ impl Outputs<'_, '_> {
             4 => self.counted::<4>(targets, held),
             5 => self.counted::<5>(targets, held),
             6 => self.counted::<6>(targets, held),
-            many => Err(refused(&self.operator.op().name, format!("makes {many} tensors, and 6 are accepted"))),
+            many => Err(refused(&self.operator.op().name, format!("makes {many} tensors, not {MOST_OUTPUTS} at most"))),
         }
     }
 
@@ -413,6 +442,9 @@ fn spec(name: &str, made: native::Made) -> tilewright_ffi::Result<Spec> {
             ));
         }
     };
+    if made.shape.iter().try_fold(made.dtype.size(), |bytes, size| bytes.checked_mul(*size)).is_none() {
+        return Err(tilewright_ffi::Error::argument(name, format_args!("would have shape {:?}", made.shape), "less"));
+    }
     Ok(Spec::new(dtype, made.shape))
 }
 
@@ -518,9 +550,8 @@ impl<const IN: usize> Differentiable<IN> for Differentiated {
             let mut held: [Option<Held<'_>>; MOST_INPUTS] = held;
             for (at, (memory, layout)) in self.by.iter().zip(tensors) {
                 let own = of_op().position(|(place, _)| place == *at);
-                if let Some(place) = own.and_then(|own| held.get_mut(own)) {
-                    *place = Some(Held { name: &op.params[*at].name, memory, layout });
-                }
+                let place = own.and_then(|own| held.get_mut(own)).ok_or_else(|| too_many(op))?;
+                *place = Some(Held { name: &op.params[*at].name, memory, layout });
             }
             Outputs::of(self.operator, &inputs, &self.by).run(Vec::new(), held)
         })?;

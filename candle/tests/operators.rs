@@ -3,6 +3,7 @@
 use crate::common::{Random, Sum, assert_close, check_gradients, on_every_device};
 use candle_core::{DType, Device, Var};
 use tilewright_candle::prelude::*;
+use tilewright_candle::rows::{Pairs, rotary};
 use tilewright_ffi_example as example;
 
 /// The message of an error that must be, without where it was made.
@@ -252,4 +253,33 @@ fn what_does_not_fit_is_refused_by_the_operators_own_words() {
     let text = message(out_of_bounds(&x));
     assert!(text.contains("of `x`, which has 12 elements") && text.contains("kernels.rs:"), "{text}");
     assert!(silu(&x).is_ok(), "nothing is left for the next");
+}
+
+#[test]
+fn what_has_no_gradient_stops_it() {
+    on_every_device(|device| {
+        let theta = Var::new(&[[0.5f64, 1.0], [0.1, 0.2]], device)?;
+        let x = Random::new(34).variable(&[1, 1, 2, 4], device)?;
+        // The op has a gradient of `x` alone; candle wants one of all that was computed of variables.
+        let (cos, sin) = (theta.cos()?, theta.sin()?);
+        let gradients = rotary(&x, &cos, &sin, Pairs::Halves)?.sum_all()?.backward()?;
+        assert!(gradients.get(&x).is_some());
+        let of_theta = gradients.get(&theta).expect("zeros").flatten_all()?.to_vec1::<f64>()?;
+        assert_eq!(of_theta, [0.0; 4]);
+        Ok(())
+    });
+}
+
+#[test]
+fn integers_computed_of_variables_are_inputs_like_others() {
+    let x = Var::new(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &Device::Cpu).unwrap();
+    let whole = x.to_dtype(DType::I64).unwrap();
+    assert_eq!(even(&whole).unwrap().to_vec2::<i64>().unwrap(), [[1], [4]]);
+}
+
+#[test]
+fn parts_without_elements_may_begin_anywhere() {
+    let x = Tensor::zeros((4, 3), DType::F32, &Device::Cpu).unwrap();
+    let nothing = x.narrow(0, 4, 0).unwrap().narrow(1, 3, 0).unwrap();
+    assert_eq!(silu(&nothing).unwrap().dims(), [0, 0]);
 }

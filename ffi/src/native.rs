@@ -214,7 +214,7 @@ pub const fn places<const N: usize>(op: &Op, names: [&str; N], given: [Given; N]
         let (name, kind) = (text(&params[at].name), &params[at].kind);
         if matches!(kind, Kind::Output(_)) {
             made += 1;
-        } else if own < N && same(names[own], name) {
+        } else if own < N && same(unraw(names[own]), name) {
             if !fits(kind, given[own]) {
                 fail(&["`", name, "` of `", text(&op.name), "` is ", described(kind)]);
             }
@@ -232,6 +232,14 @@ pub const fn places<const N: usize>(op: &Op, names: [&str; N], given: [Given; N]
         fail(&["`", text(&op.name), "` makes fewer tensors"]);
     }
     places
+}
+
+/// The name without what makes it no keyword.
+const fn unraw(name: &str) -> &str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
 }
 
 const fn fits(kind: &Kind, given: Given) -> bool {

@@ -205,7 +205,7 @@ impl Device {
 
     /// The device of a stream of [cudarc](https://docs.rs/cudarc), and so of candle: as [`Device::of_stream`], of any
     /// context, also where it is captured. The device keeps the stream, and so does the cache until another one is asked for and
-    /// nobody else has this one.
+    /// nobody else has this one. One that cudarc only borrows (`wrap_borrowed_stream`) is to outlive that.
     ///
     /// # Errors
     ///
