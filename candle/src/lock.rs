@@ -5,7 +5,9 @@
 
 use crate::call::{Held, HeldMut, apart, refused};
 use crate::memory::{Memory, MemoryMut};
-use candle_core::{CpuStorage, CudaStorage, CustomOp1, Error, InplaceOp1, InplaceOp2, Layout, Result, Shape, Tensor};
+use candle_core::{
+    CpuStorage, CudaStorage, CustomOp1, Error, InplaceOp1, InplaceOp2, Layout, Result, Shape, Storage, Tensor,
+};
 use std::cell::RefCell;
 
 /// A tensor, and what the op calls it.
@@ -85,13 +87,83 @@ pub(crate) fn with_targets<R, const N: usize>(
     for (at, target) in targets.iter().enumerate() {
         check_target(op, *target, targets[at + 1..].iter().chain(tensors.iter().flatten()))?;
     }
+    let mut order = Vec::new();
+    for (at, (_, target)) in targets.iter().enumerate() {
+        order.push((address(target), Want::Write(at)));
+    }
+    for (at, tensor) in tensors.iter().enumerate() {
+        if let Some((_, tensor)) = tensor {
+            order.push((address(tensor), Want::Read(at)));
+        }
+    }
+    // In one order by all threads, as candle's own ops in place: no two wait for each other.
+    order.sort_by_key(|(address, _)| *address);
     let mut f = Some(f);
     let mut result = None;
-    hold_mut(op, targets, Vec::with_capacity(targets.len()), &mut |held| {
+    hold_all(op, (targets, tensors), &order, (Vec::with_capacity(targets.len()), [None; N]), &mut |(
+        written,
+        held,
+    )| {
         let Some(f) = f.take() else { return };
-        result = Some(with_inputs(op, tensors, |inputs| f(held, inputs)));
+        let mut written = written;
+        written.sort_by_key(|(at, _)| *at);
+        result = Some(f(written.into_iter().map(|(_, target)| target).collect(), held));
     })?;
     result.unwrap_or_else(|| Err(Error::Msg(format!("{op}: candle has not run it"))))
+}
+
+/// Where a tensor's storage is, which is held by nobody else on this thread.
+fn address(tensor: &Tensor) -> usize {
+    std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0).addr()
+}
+
+/// A tensor that is written, or one that is read, by its place.
+#[derive(Clone, Copy)]
+enum Want {
+    Write(usize),
+    Read(usize),
+}
+
+/// Tensors that are held: those that are written with their places, and those that are read.
+type All<'w, 'r, const N: usize> = (Vec<(usize, HeldMut<'w>)>, [Option<Held<'r>>; N]);
+
+/// Holds tensors in this order, beside those that are held already, then calls `f`.
+fn hold_all<const N: usize>(
+    op: &'static str,
+    (targets, tensors): (&[Named<'_>], &[Option<Named<'_>>; N]),
+    order: &[(usize, Want)],
+    held: All<'_, '_, N>,
+    f: &mut dyn FnMut(All<'_, '_, N>),
+) -> Result<()> {
+    let Some(((_, want), rest)) = order.split_first() else {
+        f(held);
+        return Ok(());
+    };
+    let (mut held, mut result) = (Some(held), None);
+    let outcome = match *want {
+        Want::Write(at) => {
+            let (name, target) = targets[at];
+            let inner = |memory: MemoryMut<'_>, layout: &Layout| {
+                let Some((written, read)) = held.take() else { return };
+                let mut written: Vec<(usize, HeldMut<'_>)> = written;
+                written.push((at, HeldMut { name, memory, layout }));
+                result = Some(hold_all(op, (targets, tensors), rest, (written, read), f));
+            };
+            let outcome = target.inplace_op1(&Change { op, inner: RefCell::new(inner) });
+            outcome.map_err(|error| refused(op, format!("`{name}`: {error}")))
+        }
+        Want::Read(at) => {
+            let Some((name, tensor)) = tensors[at] else { return Ok(()) };
+            let inner = |memory: Memory<'_>, layout: &Layout| {
+                let Some((written, read)) = held.take() else { return };
+                let mut read: [Option<Held<'_>>; N] = read;
+                read[at] = Some(Held { name, memory, layout });
+                result = Some(hold_all(op, (targets, tensors), rest, (written, read), f));
+            };
+            tensor.apply_op1_no_bwd(&Level { op, inner: RefCell::new(inner) }).map(drop)
+        }
+    };
+    result.unwrap_or(outcome)
 }
 
 /// Checks that a tensor can be written, while the others are written or read.
@@ -120,28 +192,6 @@ fn check_target<'a>(
         }
     }
     Ok(())
-}
-
-/// Holds the targets behind those that are held already, then calls `f`.
-fn hold_mut(
-    op: &'static str,
-    targets: &[Named<'_>],
-    held: Vec<HeldMut<'_>>,
-    f: &mut dyn FnMut(Vec<HeldMut<'_>>),
-) -> Result<()> {
-    let Some((name, target)) = targets.first() else {
-        f(held);
-        return Ok(());
-    };
-    let (mut held, mut result) = (Some(held), Ok(()));
-    let inner = |memory: MemoryMut<'_>, layout: &Layout| {
-        let Some(held) = held.take() else { return };
-        let mut held: Vec<HeldMut<'_>> = held;
-        held.push(HeldMut { name, memory, layout });
-        result = hold_mut(op, &targets[1..], held, f);
-    };
-    let outcome = target.inplace_op1(&Change { op, inner: RefCell::new(inner) });
-    outcome.map_err(|error| refused(op, format!("`{name}`: {error}"))).and(result)
 }
 
 /// An op in place that does nothing. candle refuses it where both tensors share a storage, as it must be asked: it tells

@@ -283,3 +283,21 @@ fn parts_without_elements_may_begin_anywhere() {
     let nothing = x.narrow(0, 4, 0).unwrap().narrow(1, 3, 0).unwrap();
     assert_eq!(silu(&nothing).unwrap().dims(), [0, 0]);
 }
+
+/// Each thread writes what the other reads or writes second.
+#[test]
+fn threads_that_change_tensors_do_not_wait_for_each_other() {
+    let zeros = || Tensor::zeros(8, DType::F32, &Device::Cpu).unwrap();
+    let (a, b, x) = (zeros(), zeros(), zeros());
+    std::thread::scope(|threads| {
+        for (a, b) in [(&a, &b), (&b, &a)] {
+            let x = &x;
+            threads.spawn(move || {
+                for _ in 0..200 {
+                    averages(a, x, b, x).unwrap();
+                    add_assign(a, b, 1.0).unwrap();
+                }
+            });
+        }
+    });
+}
