@@ -42,6 +42,7 @@
 //! | attention: flash, over caches, over pages | [`attention`] |
 //! | products: with what follows them, quantised, of 8-bit floats | [`products`] |
 //! | all other functions of the library | [`tilewright_kernels`], with [`TensorRef::view`] and [`TensorRef::context`] |
+//! | a tensor of the library as one of candle's | [`into_candle`] |
 //! | devices | [`device()`], [`context`], [`set_table`], [`synchronize`] |
 //!
 //! # Errors
@@ -77,7 +78,7 @@ pub use element::Element;
 #[doc(hidden)]
 pub use op::gradients;
 pub use op::{Inputs, Op, apply, call, call_in_place, call_with};
-pub use tensor::{Spec, TensorMut, TensorRef, like};
+pub use tensor::{Spec, TensorMut, TensorRef, into_candle, like};
 pub use tilewright;
 pub use tilewright_ffi;
 pub use tilewright_kernels;

@@ -2,7 +2,8 @@
 
 use crate::Element;
 use crate::call::Here;
-use candle_core::{DType, Shape};
+use crate::memory::{cpu, cuda};
+use candle_core::{DType, Shape, Storage};
 use std::fmt;
 use tilewright::{Device, Error, Result, TensorDesc, View, ViewMut};
 use tilewright_ffi::ElementType;
@@ -54,6 +55,53 @@ impl Spec {
 /// A tensor of the dtype and the shape of `x`.
 pub fn like(x: TensorRef<'_>) -> Spec {
     Spec { dtype: x.place.dtype, shape: Shape::from(x.place.dims) }
+}
+
+/// A tensor of candle's of one of the library's, which [`device`](crate::device()) has made for the same device of candle's.
+///
+/// On a GPU its memory becomes candle's, once all work on it is done: the host waits. On the CPU the elements are copied. An op that
+/// writes into candle's own memory ([`call`](crate::call())) does neither.
+///
+/// ```
+/// use candle_core::Device;
+///
+/// # fn main() -> candle_core::Result<()> {
+/// let device = Device::cuda_if_available(0)?;
+/// let ours = tilewright_candle::device(&device)?;
+/// let x = tilewright_kernels::Tensor::upload(&ours, &[1f32, 2.0, 3.0, 4.0], [2, 2]).map_err(candle_core::Error::wrap)?;
+/// let x = tilewright_candle::into_candle(x, &device)?;
+/// assert_eq!((x + 1.0)?.to_vec2::<f32>()?, [[2.0, 3.0], [4.0, 5.0]]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// If the tensor is on another device; that of a launch that made it; if a graph uses its memory.
+pub fn into_candle<T: Element, const R: usize>(
+    tensor: tilewright_kernels::Tensor<T, R>,
+    device: &candle_core::Device,
+) -> candle_core::Result<candle_core::Tensor> {
+    let (shape, there) = (Shape::from(tensor.shape().as_slice()), crate::device(device)?);
+    let buffer = tensor.into_buffer();
+    if *buffer.device() != there {
+        candle_core::bail!(
+            "the tensor is on {}, not on {there}; make it on `tilewright_candle::device`",
+            buffer.device()
+        );
+    }
+    if shape.elem_count() == 0 {
+        return candle_core::Tensor::zeros(shape, T::DTYPE, device);
+    }
+    let storage = match device {
+        candle_core::Device::Cuda(device) => {
+            // What went wrong is told here, or nobody would be.
+            buffer.device().synchronize().map_err(candle_core::Error::wrap)?;
+            Storage::Cuda(cuda::adopt(buffer, device)?)
+        }
+        _ => Storage::Cpu(cpu::copied(&buffer.to_vec().map_err(candle_core::Error::wrap)?)?),
+    };
+    Ok(crate::op::tensor((storage, shape)))
 }
 
 /// The error of a tensor that does not fit.

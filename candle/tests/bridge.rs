@@ -157,3 +157,36 @@ fn threads_have_errors_of_their_own_on_the_cpu() {
     let other = std::thread::spawn(move || device(&Device::Cpu).unwrap().default_stream().clone()).join().unwrap();
     assert_ne!(streams(), other);
 }
+
+#[test]
+fn tensors_of_the_library_become_candles() {
+    fn check<T: tilewright_candle::Element + PartialEq + std::fmt::Debug>(device: &Device, one: T) -> Result<()> {
+        let ours = tilewright_candle::device(device)?;
+        let made =
+            tilewright_kernels::Tensor::upload(&ours, &[one; 12], [2, 3, 2]).map_err(candle_core::Error::wrap)?;
+        let x = tilewright_candle::into_candle(made, device)?;
+        assert_eq!((x.dims(), x.dtype()), (&[2usize, 3, 2][..], T::DTYPE));
+        // Kernels find it where it is, and candle frees it.
+        let seen = std::cell::RefCell::new(Vec::new());
+        tilewright_candle::call(
+            "seen",
+            [("x", &x)],
+            |_| Ok([]),
+            |[x], []| {
+                *seen.borrow_mut() = x.flat::<T>()?.to_vec()?;
+                Ok(())
+            },
+        )?;
+        assert_eq!(seen.into_inner(), [one; 12]);
+        let nothing = tilewright_kernels::Tensor::<T, 1>::empty(&ours, [0]).map_err(candle_core::Error::wrap)?;
+        assert_eq!(tilewright_candle::into_candle(nothing, device)?.dims(), [0]);
+        Ok(())
+    }
+    on_every_device(|device| {
+        check(device, 3u8)?;
+        check(device, 5i64)?;
+        check(device, half::bf16::ONE)?;
+        check(device, 1.5f32)?;
+        check(device, tilewright::prelude::F8E4M3::from_f32(2.0))
+    });
+}

@@ -1,6 +1,7 @@
 //! Memory of the host.
 
 use super::Elements;
+use crate::Element;
 use candle_core::{CpuStorage, DType, Result, WithDType};
 
 /// A match over the storages of dtypes that kernels know; others are refused.
@@ -57,4 +58,13 @@ pub(crate) fn allocate(dtype: DType, len: usize) -> Result<CpuStorage> {
         DType::F8E4M3 => CpuStorage::F8E4M3(zeros(len)),
         other => candle_core::bail!("results of {} are not accepted", other.as_str()),
     })
+}
+
+/// A copy of elements.
+pub(crate) fn copied<T: Element>(elements: &[T]) -> Result<CpuStorage> {
+    let mut storage = allocate(T::DTYPE, elements.len())?;
+    let to = write(&mut storage)?.address as *mut u8;
+    // SAFETY: there are as many elements of the same size, whose bits are values of both types.
+    unsafe { std::ptr::copy_nonoverlapping(elements.as_ptr().cast::<u8>(), to, size_of_val(elements)) };
+    Ok(storage)
 }

@@ -1,12 +1,14 @@
 //! Memory of GPUs.
 
 use super::Elements;
+use crate::Element;
 use candle_core::backend::BackendDevice;
 use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureStatus;
 use candle_core::cuda_backend::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use candle_core::cuda_backend::{CudaStorage, CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, DType, DeviceLocation, Error, Result};
 use std::sync::Arc;
+use tilewright::Buffer;
 use tilewright_kernels::Context;
 
 pub(crate) type Guard<'a> = SyncOnDrop<'a>;
@@ -96,6 +98,24 @@ pub(crate) fn write<'a>(storage: &'a mut CudaStorage, stream: &'a CudaStream) ->
         let (address, guard) = slice.device_ptr_mut(stream);
         Ok(Elements { address, len, dtype, _guard: Some(guard) })
     })
+}
+
+/// The memory of a buffer, once all work on it is done, as candle's.
+pub(crate) fn adopt<T: Element>(buffer: Buffer<T>, device: &CudaDevice) -> Result<CudaStorage> {
+    let (stream, len) = (device.cuda_stream(), buffer.len());
+    let address = buffer.into_cudarc().map_err(Error::wrap)?.leak();
+    macro_rules! adopted {
+        ($($name:ident),+) => {
+            match T::DTYPE {
+                // SAFETY: cudarc has given the allocation away, of as many elements of this size, whose bits are values of the
+                // dtype; nothing uses it any more. It was made as those are that cudarc frees.
+                $(DType::$name => CudaStorageSlice::$name(unsafe { stream.upgrade_device_ptr(address, len) }),)+
+                other => candle_core::bail!("tensors of {} are not accepted", other.as_str()),
+            }
+        };
+    }
+    let slice = adopted!(U8, U32, I16, I32, I64, BF16, F16, F32, F64, F8E4M3);
+    Ok(CudaStorage { slice, device: device.clone() })
 }
 
 pub(crate) fn allocate(device: &CudaDevice, dtype: DType, len: usize) -> Result<CudaStorage> {

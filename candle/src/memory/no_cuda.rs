@@ -1,7 +1,9 @@
 //! In place of [`cuda`](super::cuda) where candle is built without it: nothing has memory there.
 
 use super::Elements;
+use crate::Element;
 use candle_core::{CudaDevice, CudaStorage, DType, DeviceLocation, Error, Result};
+use tilewright::Buffer;
 use tilewright_kernels::Context;
 
 /// No guard exists.
@@ -54,6 +56,10 @@ pub(crate) fn read<'a>(_: &'a CudaStorage, _: &'a Stream) -> Result<Elements<'a>
 }
 
 pub(crate) fn write<'a>(_: &'a mut CudaStorage, _: &'a Stream) -> Result<Elements<'a>> {
+    Err(Error::NotCompiledWithCudaSupport)
+}
+
+pub(crate) fn adopt<T: Element>(_: Buffer<T>, _: &CudaDevice) -> Result<CudaStorage> {
     Err(Error::NotCompiledWithCudaSupport)
 }
 

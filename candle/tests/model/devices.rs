@@ -50,6 +50,24 @@ in_the_model! {
         Ok(())
     }
 
+    /// The memory is candle's then: nothing is copied, and candle frees it.
+    fn tensors_of_the_library_become_candles(Settings::default()) {
+        let device = Device::new_cuda(0)?;
+        let ours = tilewright_candle::device(&device)?;
+        let made = tilewright_kernels::Tensor::upload(&ours, &[0f32, 1.0, 2.0], [3]).map_err(candle_core::Error::wrap)?;
+        let (x, asked) = calls(|| tilewright_candle::into_candle(made, &device))?;
+        assert!(asked.iter().all(|call| !call.function.contains("Mem")), "{asked:?}");
+        assert_eq!(numbers(&x), [0.0, 1.0, 2.0]);
+        let expected = numbers(&silu(&x.to_device(&Device::Cpu)?)?);
+        assert!(numbers(&silu(&x)?).iter().zip(expected).all(|(y, expected)| (y - expected).abs() <= 1e-6));
+        let ((), asked) = calls(|| {
+            drop(x);
+            Ok(())
+        })?;
+        assert_eq!(asked.iter().filter(|call| call.function == "cuMemFreeAsync").count(), 1);
+        tilewright_candle::synchronize(&device)
+    }
+
     fn streams_of_devices_that_are_dropped_end(Settings::default()) {
         let use_one = || -> Result<u64> {
             let device = Device::new_cuda_with_stream(0)?;
