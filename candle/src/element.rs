@@ -2,6 +2,7 @@
 
 use candle_core::DType;
 use half::{bf16, f16};
+use tilewright::ElementType;
 use tilewright::prelude::F8E4M3;
 
 /// A dtype of Tilewright that candle's tensors can have.
@@ -20,7 +21,11 @@ macro_rules! elements {
         impl Element for $rust {
             const DTYPE: DType = DType::$dtype;
         }
-    )*};
+    )*
+
+    /// Both names of each dtype.
+    const NAMES: &[(DType, ElementType)] = &[$((DType::$dtype, <$rust as tilewright::DType>::ELEMENT)),*];
+    };
 }
 
 elements! {
@@ -34,6 +39,16 @@ elements! {
     f32 F32;
     f64 F64;
     F8E4M3 F8E4M3;
+}
+
+/// Tilewright's name of a dtype of candle's.
+pub(crate) fn of_ours(dtype: DType) -> Option<ElementType> {
+    NAMES.iter().find(|(own, _)| *own == dtype).map(|(_, ours)| *ours)
+}
+
+/// candle's name of a dtype.
+pub(crate) fn of_candle(dtype: ElementType) -> Option<DType> {
+    NAMES.iter().find(|(_, ours)| *ours == dtype).map(|(own, _)| *own)
 }
 
 /// Runs a block with `T` as the dtype of a tensor, one of those that are listed; the error of another dtype lists them.

@@ -2,11 +2,11 @@
 
 use crate::Element;
 use crate::call::Here;
+use crate::element;
 use crate::memory::{cpu, cuda};
 use candle_core::{DType, Shape, Storage};
 use std::fmt;
 use tilewright::{Device, Error, Result, TensorDesc, View, ViewMut};
-use tilewright_ffi::ElementType;
 use tilewright_ffi::native;
 use tilewright_kernels::{Context, TensorView, TensorViewMut};
 
@@ -107,23 +107,6 @@ pub fn into_candle<T: Element, const R: usize>(
 /// The error of a tensor that does not fit.
 pub(crate) fn invalid(name: &str, problem: impl Into<Box<str>>, hint: impl Into<Box<str>>) -> Error {
     Error::InvalidTensor { tensor: format!("`{name}`").into(), problem: problem.into(), hint: hint.into() }
-}
-
-/// A dtype of candle's.
-fn element(name: &str, dtype: DType) -> Result<ElementType> {
-    Ok(match dtype {
-        DType::U8 => ElementType::U8,
-        DType::U32 => ElementType::U32,
-        DType::I16 => ElementType::I16,
-        DType::I32 => ElementType::I32,
-        DType::I64 => ElementType::I64,
-        DType::F8E4M3 => ElementType::F8E4M3,
-        DType::F16 => ElementType::F16,
-        DType::BF16 => ElementType::BF16,
-        DType::F32 => ElementType::F32,
-        DType::F64 => ElementType::F64,
-        other => return Err(invalid(name, format!("is of {}", other.as_str()), "such tensors are not accepted")),
-    })
 }
 
 /// Checks that a tensor has the shape of another, where functions see only rows of both.
@@ -311,7 +294,9 @@ macro_rules! common {
             /// As operators of `tilewright-ffi` take it.
             pub(crate) fn argument(&self) -> Result<native::Tensor<'a>> {
                 let Place { name, here, dtype, dims, strides, address, .. } = self.place;
-                let dtype = element(name, dtype)?;
+                let dtype = element::of_ours(dtype).ok_or_else(|| {
+                    invalid(name, format!("is of {}", dtype.as_str()), "such tensors are not accepted")
+                })?;
                 // SAFETY: as in `elements`; `place` has seen that all elements are in the memory.
                 Ok(unsafe { native::Tensor::new(here.cx.device(), address, dtype, dims, strides) })
             }

@@ -220,7 +220,7 @@ pub const fn places<const N: usize>(op: &Op, names: [&str; N], given: [Given; N]
             }
             places[own] = at;
             own += 1;
-        } else if !may_be_missing(kind) {
+        } else if !kind.has_default() {
             fail(&["`", text(&op.name), "` takes `", name, "` in this place, ", described(kind)]);
         }
         at += 1;
@@ -255,16 +255,6 @@ const fn fits(kind: &Kind, given: Given) -> bool {
             | (Kind::Attribute { of: A::Bool, .. }, Given::Bool)
             | (Kind::Attribute { of: A::Str, .. }, Given::Str)
     )
-}
-
-/// What may be left out of the signature.
-const fn may_be_missing(kind: &Kind) -> bool {
-    match kind {
-        Kind::Input { optional } => *optional,
-        Kind::Attribute { default, .. } => default.is_some(),
-        Kind::OptionalAttribute { .. } => true,
-        Kind::InPlace | Kind::Output(_) => false,
-    }
 }
 
 const fn described(kind: &Kind) -> &'static str {

@@ -261,7 +261,8 @@ impl Kind {
         }
     }
 
-    fn has_default(&self) -> bool {
+    /// Whether a caller may leave it out, where all that follows may be.
+    pub(crate) const fn has_default(&self) -> bool {
         match self {
             Kind::Input { optional } => *optional,
             Kind::Attribute { default, .. } => default.is_some(),
