@@ -53,7 +53,7 @@ fn attention(stage: &mut Stage, batch: usize, tokens: usize, causal: bool) -> Re
         let options = if causal { Attention::default().causal() } else { Attention::default() };
         let to = TensorViewMut::new(out.view()?, shape)?;
         let (q, k, v) = (tensor(&q, shape)?, tensor(&k, shape)?, tensor(&v, shape)?);
-        Ok(attention::forward_fp8_into(cx, q, k, v, Fp8Scales::default(), &options, to, &mut lse)?)
+        Ok(attention::forward_fp8_into(cx, q, k, v, Fp8Scales::default(), &options, to, Some(lse.view_mut()))?)
     })
     .tried(F8E4M3::ELEMENT, &[D, tokens, tokens], &{
         let tried =

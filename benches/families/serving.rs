@@ -130,7 +130,7 @@ fn paged<K: Element>(stage: &mut Stage, page: usize) -> Result<(), Failure> {
         let (q, to) = (tensor(&q, shape)?, TensorViewMut::new(out.view()?, shape)?);
         let mut workspace = Tensor::empty(cx.device(), [attention::paged_decode_workspace(cx, q, &cache)?])?;
         let options = Attention::default();
-        Ok(attention::paged_decode_into(cx, q, &cache, &options, &mut workspace, to, &mut lse)?)
+        Ok(attention::paged_decode_into(cx, q, &cache, &options, &mut workspace, to, Some(lse.view_mut()))?)
     })
     .tried(f16::ELEMENT, &[D, GROUP, sizes.tokens], &{
         // Those of 64 rows pad the heads of a group, and take blocks by tensor copies where a page has whole ones.
@@ -197,7 +197,7 @@ pub fn mla_decode(stage: &mut Stage) -> Result<(), Failure> {
         let to = TensorViewMut::new(out.view()?, [sequences, heads, 1, RANK])?;
         let (q, options) = (tensor(&q, [sequences, heads, 1, width])?, Attention::default().scale(scale));
         let mut workspace = Tensor::empty(cx.device(), [attention::mla_decode_workspace(cx, q, &cache)?])?;
-        Ok(attention::mla_decode_into(cx, q, &cache, &options, &mut workspace, to, &mut lse)?)
+        Ok(attention::mla_decode_into(cx, q, &cache, &options, &mut workspace, to, Some(lse.view_mut()))?)
     })
     .tried(f16::ELEMENT, &[RANK, heads, sizes.tokens], &{
         let tried = [(64, 32, 2, 8, 3), (64, 64, 1, 4, 2), (64, 64, 2, 4, 2), (64, 64, 4, 4, 2), (64, 32, 1, 8, 3)];

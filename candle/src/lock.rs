@@ -5,46 +5,75 @@
 
 use crate::call::{Held, HeldMut, apart, refused};
 use crate::memory::{Memory, MemoryMut};
-use candle_core::{
-    CpuStorage, CudaStorage, CustomOp1, Error, InplaceOp1, InplaceOp2, Layout, Result, Shape, Storage, Tensor,
-};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, Error, InplaceOp1, InplaceOp2, Layout, Result, Shape, Tensor};
 use std::cell::RefCell;
 
 /// A tensor, and what the op calls it.
 pub(crate) type Named<'a> = (&'static str, &'a Tensor);
 
 /// Runs `f` while the storages of all tensors are held to read.
+///
+/// All threads take storages in one order, as candle's own ops in place do, so that no two wait for each other: otherwise one that
+/// holds a tensor to read and wants another could meet one that holds the other to write and wants the first.
 pub(crate) fn with_inputs<R, const N: usize>(
     op: &'static str,
     tensors: &[Option<Named<'_>>; N],
     f: impl FnOnce([Option<Held<'_>>; N]) -> Result<R>,
 ) -> Result<R> {
+    let mut order = [(0, 0); N];
+    let mut count = 0;
+    for (at, tensor) in tensors.iter().enumerate() {
+        if tensor.is_some() {
+            order[count].1 = at;
+            count += 1;
+        }
+    }
+    let order = &mut order[..count];
+    if count > 1 {
+        for (storage, at) in order.iter_mut() {
+            *storage = tensors[*at].map_or(0, |(_, tensor)| address(tensor));
+        }
+        order.sort_unstable();
+    }
     let mut f = Some(f);
     let mut result = None;
-    hold(op, tensors, 0, [None; N], &mut |held| result = f.take().map(|f| f(held)))?;
+    hold(op, tensors, order, [None; N], &mut |held| result = f.take().map(|f| f(held)))?;
     result.unwrap_or_else(|| Err(Error::Msg(format!("{op}: candle has not run it"))))
 }
 
-/// Holds the tensors from `at` on, then calls `f`.
+/// Runs `f`, which holds the tensors itself in an order of its own, as candle does for ops that it differentiates: they are held
+/// before, in that of [`with_inputs`].
+pub(crate) fn in_order<R, const N: usize>(
+    op: &'static str,
+    tensors: &[Option<Named<'_>>; N],
+    f: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    match tensors.iter().flatten().nth(1) {
+        Some(_) => with_inputs(op, tensors, |_| f()),
+        None => f(),
+    }
+}
+
+/// Holds tensors in this order, of their storages and their places, then calls `f`.
 fn hold<const N: usize>(
     op: &'static str,
     tensors: &[Option<Named<'_>>; N],
-    at: usize,
+    order: &[(usize, usize)],
     held: [Option<Held<'_>>; N],
     f: &mut dyn FnMut([Option<Held<'_>>; N]),
 ) -> Result<()> {
-    let Some(next) = (at..N).find(|next| tensors[*next].is_some()) else {
+    let Some(((_, next), rest)) = order.split_first() else {
         f(held);
         return Ok(());
     };
-    let Some((name, tensor)) = tensors[next] else { return Ok(()) };
+    let Some((name, tensor)) = tensors[*next] else { return Ok(()) };
     let outcome = RefCell::new(None);
     let unfinished = tensor.apply_op1_no_bwd(&Level {
         op,
         inner: RefCell::new(|memory: Memory<'_>, layout: &Layout| {
             let mut held = held;
-            held[next] = Some(Held { name, memory, layout });
-            *outcome.borrow_mut() = Some(hold(op, tensors, next + 1, held, f));
+            held[*next] = Some(Held { name, memory, layout });
+            *outcome.borrow_mut() = Some(hold(op, tensors, rest, held, f));
         }),
     });
     match (outcome.into_inner(), unfinished) {
@@ -96,7 +125,7 @@ pub(crate) fn with_targets<R, const N: usize>(
             order.push((address(tensor), Want::Read(at)));
         }
     }
-    // In one order by all threads, as candle's own ops in place: no two wait for each other.
+    // As `with_inputs` does.
     order.sort_by_key(|(address, _)| *address);
     let mut f = Some(f);
     let mut result = None;
@@ -112,9 +141,18 @@ pub(crate) fn with_targets<R, const N: usize>(
     result.unwrap_or_else(|| Err(Error::Msg(format!("{op}: candle has not run it"))))
 }
 
-/// Where a tensor's storage is, which is held by nobody else on this thread.
+/// Where a tensor's storage is. By an op, as this thread may hold it already.
 fn address(tensor: &Tensor) -> usize {
-    std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0).addr()
+    let mut address = 0;
+    let inner = RefCell::new(|memory: Memory<'_>, _: &Layout| {
+        address = match memory {
+            Memory::Cpu(storage) => std::ptr::from_ref(storage).addr(),
+            Memory::Cuda(storage) => std::ptr::from_ref(storage).addr(),
+        };
+    });
+    // Metal's have none: they are refused.
+    let _ = tensor.apply_op1_no_bwd(&Level { op: "address", inner });
+    address
 }
 
 /// A tensor that is written, or one that is read, by its place.

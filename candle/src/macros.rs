@@ -62,14 +62,15 @@
 ///   [`TensorRef`](crate::TensorRef), what is made is [`TensorMut`](crate::TensorMut).
 /// - **`backward(dy) -> (x: dx, weight: dweight)`**: a second body, which is given `dy`, the gradient of the first of what the
 ///   op makes, contiguous, beside all that the first body has, as `TensorRef`. It writes `dx`, the gradient of `x`, and so on; each has
-///   the dtype and the shape of its tensor. Tensors without one get no gradient.
+///   the dtype and the shape of its tensor. Tensors without one get no gradient. Gradients are not differentiated again.
 ///
 /// An op with `backward` has one to three tensors and gives the first of what it makes; the others are kept for the
 /// gradient. One without gives all that it makes, an array if that is more than one, and refuses tensors that require a gradient.
 ///
 /// # In place
 ///
-/// `mut` before the first tensor makes an op that changes it; it gives what it makes besides, if anything.
+/// `mut` before the first tensor makes an op that changes it; it gives what it makes besides, if anything, whose expressions see the
+/// other tensors. candle differentiates no such op: with `backward` it does not compile.
 ///
 /// ```
 /// use tilewright_candle::prelude::*;
@@ -122,6 +123,27 @@ macro_rules! candle_op {
                 |$target, [$($input),*], [$($($output),+)?]| $body,
             )?;
             $crate::candle_op!(@give made $($($output)+)?)
+        }
+    };
+    // In place with a gradient: refused. The function is there all the same, so that its callers are no errors too.
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident(mut $target:ident $(, $input:ident)* $(,)? $(; $($attribute:ident: $kind:ty),+ $(,)?)?)
+        $(-> ($($output:ident: $spec:expr),+ $(,)?))?
+        $body:block
+        backward $($backward:tt)*
+    ) => {
+        $(#[$meta])*
+        $vis fn $name(
+            $target: &$crate::candle_core::Tensor
+            $(, $input: &$crate::candle_core::Tensor)*
+            $($(, $attribute: $kind)+)?
+        ) -> $crate::candle_core::Result<$crate::candle_op!(@result $($($output)+)?)> {
+            compile_error!(concat!(
+                "`", stringify!($name), "` changes `", stringify!($target), "` in place and has `backward`, but candle \
+                 differentiates no op in place; leave `mut` out and make a tensor, as in `", stringify!($name), "(",
+                stringify!($target), ") -> (y: like(", stringify!($target), "))`, or leave `backward` out"
+            ))
         }
     };
     // With a gradient.

@@ -1,7 +1,8 @@
 //! Ops over candle's tensors: what is called, and what candle differentiates.
 
 use crate::call::{self, Held, refused};
-use crate::lock::{Named, with_inputs, with_targets};
+use crate::device;
+use crate::lock::{Named, in_order, with_inputs, with_targets};
 use crate::memory::Memory;
 use crate::tensor::{Spec, TensorMut, TensorRef};
 use candle_core::op::BackpropOp;
@@ -89,7 +90,7 @@ pub fn call_in_place<const IN: usize, const OUT: usize>(
 /// Checks that a tensor may be changed: a variable is by whoever trains it; what was computed from variables has a past that would
 /// be wrong.
 pub(crate) fn check_written(op: &'static str, (name, target): Named<'_>) -> Result<()> {
-    if target.track_op() && !target.is_variable() { Err(tracked(op, name)) } else { Ok(()) }
+    if requires_gradient(target) && !target.is_variable() { Err(tracked(op, name)) } else { Ok(()) }
 }
 
 /// Inputs of which none is missing.
@@ -166,7 +167,8 @@ pub trait Op<const IN: usize, const OUT: usize>: Send + Sync + 'static {
     /// If the inputs do not fit; those of launches.
     fn forward(&self, inputs: [TensorRef<'_>; IN], outputs: [TensorMut<'_>; OUT]) -> tilewright::Result<()>;
 
-    /// The gradients of the inputs that have one, by that of the result, which is contiguous.
+    /// The gradients of the inputs that have one, by that of the result, which is contiguous. Each has the dtype, the shape and the
+    /// device of its input: others are refused.
     ///
     /// # Errors
     ///
@@ -190,13 +192,13 @@ where
     O: Op<IN, OUT>,
     [&'a Tensor; IN]: Inputs<O, OUT>,
 {
-    if inputs.iter().any(|input| input.track_op()) {
-        together(O::NAME, O::INPUTS.into_iter().zip(inputs))?;
-        return inputs.apply(op);
-    }
     let mut names = O::INPUTS.into_iter();
-    let inputs = inputs.map(|tensor| names.next().map(|name| (name, tensor)));
-    let made = detached(O::NAME, inputs, |refs| op.outputs(all(refs)), |refs, outputs| op.forward(all(refs), outputs))?;
+    let named = inputs.map(|tensor| names.next().map(|name| (name, tensor)));
+    if inputs.iter().any(|input| requires_gradient(input)) {
+        together(O::NAME, named.into_iter().flatten())?;
+        return in_order(O::NAME, &named, || inputs.apply(op));
+    }
+    let made = detached(O::NAME, named, |refs| op.outputs(all(refs)), |refs, outputs| op.forward(all(refs), outputs))?;
     let mut made = made.into_iter();
     made.next().ok_or_else(|| refused(O::NAME, "makes nothing"))
 }
@@ -231,6 +233,9 @@ pub trait Inputs<O, const OUT: usize> {
 pub(crate) trait Differentiable<const IN: usize>: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
+    /// What the op calls the tensors.
+    fn names(&self) -> [&'static str; IN];
+
     fn forward(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)>;
 
     fn gradients(&self, inputs: [&Tensor; IN], result: &Tensor, gradient: &Tensor) -> Result<[Option<Tensor>; IN]>;
@@ -246,6 +251,10 @@ struct Kept<O, const OUT: usize> {
 impl<O: Op<IN, OUT>, const IN: usize, const OUT: usize> Differentiable<IN> for Kept<O, OUT> {
     fn name(&self) -> &'static str {
         O::NAME
+    }
+
+    fn names(&self) -> [&'static str; IN] {
+        O::INPUTS
     }
 
     fn forward(&self, inputs: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)> {
@@ -305,14 +314,42 @@ impl<D> Custom<D> {
     }
 }
 
-/// Gradients as candle wants them: a tensor that was computed of variables must have one.
-fn populated<const IN: usize>(inputs: [&Tensor; IN], mut made: [Option<Tensor>; IN]) -> Result<[Option<Tensor>; IN]> {
-    for (input, made) in inputs.into_iter().zip(&mut made) {
-        if made.is_none() && input.track_op() && !input.is_variable() {
-            *made = Some(input.zeros_like()?);
+/// Gradients as candle wants them: each is added to those that the tensor has already, and a tensor that was computed of variables
+/// must have one.
+fn populated<const IN: usize>(
+    op: &'static str,
+    names: [&'static str; IN],
+    inputs: [&Tensor; IN],
+    mut made: [Option<Tensor>; IN],
+) -> Result<[Option<Tensor>; IN]> {
+    for ((name, input), made) in names.into_iter().zip(inputs).zip(&mut made) {
+        match made {
+            Some(gradient) => check_gradient(op, (name, input), gradient)?,
+            None if requires_gradient(input) && !input.is_variable() => *made = Some(input.zeros_like()?),
+            None => (),
         }
     }
     Ok(made)
+}
+
+/// Checks that a gradient can be added to others of its tensor. candle would find out too, with words that name neither the op nor
+/// the tensor.
+fn check_gradient(op: &'static str, (name, input): Named<'_>, gradient: &Tensor) -> Result<()> {
+    let is = |problem: String, accepted: String| refused(op, format!("the gradient of `{name}` {problem}; {accepted}"));
+    let (here, there) = (input.device().location(), gradient.device().location());
+    if here != there {
+        let accepted = format!("the device that is accepted is that of `{name}`, {}", device::name(here));
+        return Err(is(format!("is on {}", device::name(there)), accepted));
+    }
+    if gradient.dtype() != input.dtype() {
+        let accepted = format!("the dtype that is accepted is that of `{name}`, {}", input.dtype().as_str());
+        return Err(is(format!("is of {}", gradient.dtype().as_str()), accepted));
+    }
+    if gradient.dims() != input.dims() {
+        let accepted = format!("the shape that is accepted is that of `{name}`, {:?}", input.dims());
+        return Err(is(format!("has the shape {:?}", gradient.dims()), accepted));
+    }
+    Ok(())
 }
 
 /// `CustomOp1` to `CustomOp3` for what is differentiated by as many tensors.
@@ -333,7 +370,7 @@ macro_rules! custom {
 
             fn bwd(&self, $($input: &Tensor,)+ result: &Tensor, gradient: &Tensor) -> Result<$gradients> {
                 let made = self.0.gradients([$($input),+], result, gradient)?;
-                let [$($input),+] = populated([$($input),+], made)?;
+                let [$($input),+] = populated(self.0.name(), self.0.names(), [$($input),+], made)?;
                 Ok(($($input),+))
             }
         }

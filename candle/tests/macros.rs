@@ -2,7 +2,10 @@
 
 use crate::common::{Random, Sum, check_forward, check_gradients, message, on_every_device};
 use candle_core::{DType, Device, Var};
+use std::path::Path;
+use std::process::Command;
 use tilewright_candle::prelude::*;
+use tilewright_candle::{Op, apply, call_in_place};
 
 /// out = a * x + y
 #[kernel]
@@ -63,6 +66,38 @@ candle_op! {
             scale_kernel::<T, 64>(&y, before.flat_mut()?, 1.0, n as i32).grid(grid).launch(x.device())?;
             axpy_update::<T, 64>(x.flat()?, &mut y, a, n as i32).grid(grid).launch(x.device())
         })
+    }
+}
+
+candle_op! {
+    /// `x`, whatever `whole` is.
+    fn same(x, whole) -> (out: like(x)) {
+        let n = x.len();
+        scale_kernel::<f32, 64>(x.flat()?, out.flat_mut()?, 1.0, n as i32).grid(n.div_ceil(64)).launch(x.device())
+    }
+    backward(dout) -> (x: dx) {
+        let n = dout.len();
+        scale_kernel::<f32, 64>(dout.flat()?, dx.flat_mut()?, 1.0, n as i32).grid(n.div_ceil(64)).launch(x.device())
+    }
+}
+
+/// An op with this gradient.
+struct WithGradient(fn(&Tensor) -> candle_core::Result<Tensor>);
+
+impl Op<1, 1> for WithGradient {
+    const NAME: &'static str = "with_gradient";
+    const INPUTS: [&'static str; 1] = ["x"];
+
+    fn outputs(&self, [x]: [TensorRef<'_>; 1]) -> Result<[Spec; 1]> {
+        Ok([like(x)])
+    }
+
+    fn forward(&self, _: [TensorRef<'_>; 1], _: [TensorMut<'_>; 1]) -> Result<()> {
+        Ok(())
+    }
+
+    fn backward(&self, _: [&Tensor; 1], _: [&Tensor; 1], dy: &Tensor) -> candle_core::Result<[Option<Tensor>; 1]> {
+        Ok([Some(self.0(dy)?)])
     }
 }
 
@@ -134,4 +169,64 @@ fn tensors_that_require_a_gradient_are_refused_where_there_is_none() {
     assert!(message(axpy_in_place(&y, &x, 1.0)).starts_with(&format!("axpy_in_place: {wanted}")));
     let derived = (x.as_tensor() + 1.0).unwrap();
     assert!(message(axpy_in_place(&derived, &y, 1.0)).starts_with("axpy_in_place: `y` requires a gradient"));
+}
+
+#[test]
+fn integers_computed_of_variables_require_no_gradient() {
+    let device = Device::Cpu;
+    let x = Var::new(&[[1f32, 2.0], [3.0, 4.0]], &device).unwrap();
+    let whole = Var::zeros(3, DType::F32, &device).unwrap().to_dtype(DType::I64).unwrap();
+    // Whatever candle says of it.
+    assert!(whole.track_op());
+    let y = same(&x.detach(), &whole).unwrap();
+    assert!(!y.track_op(), "nothing of it is differentiated");
+    let gradients = same(&x, &whole).unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(gradients.get(&x).unwrap().to_vec2::<f32>().unwrap(), [[1.0; 2]; 2]);
+    assert!(gradients.get(&whole).is_none(), "no zeros are made");
+    call_in_place("changed", ("whole", &whole), [], |[]| Ok([]), |_, [], []| Ok(())).unwrap();
+}
+
+#[test]
+fn gradients_that_do_not_fit_their_tensors_are_refused() {
+    on_every_device(|device| {
+        let x = Var::zeros((2, 3), DType::F32, device)?;
+        let backward = |gradient| apply(WithGradient(gradient), [x.as_tensor()])?.sum_all()?.backward();
+        let refused = |gradient, says: &str| {
+            let text = message(backward(gradient));
+            assert!(text.starts_with(&format!("with_gradient: the gradient of `x` {says}")), "{text}");
+        };
+        refused(|dy| dy.to_dtype(DType::F64), "is of f64; the dtype that is accepted is that of `x`, f32");
+        refused(|dy| dy.t(), "has the shape [3, 2]; the shape that is accepted is that of `x`, [2, 3]");
+        assert_eq!(backward(|dy| Ok(dy.clone()))?.get(&x).expect("one fits").to_vec2::<f32>()?, [[1.0; 3]; 2]);
+        Ok(())
+    });
+}
+
+/// What rustc says of an op, of which it expands the macro.
+fn said_of(op: &str) -> String {
+    let macros = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/macros.rs");
+    let program = format!(
+        "#[macro_use]\n#[path = {macros:?}]\nmod macros;\n\
+         pub mod candle_core {{ pub struct Tensor; pub type Result<T> = std::result::Result<T, ()>; }}\n\
+         candle_op! {{ {op} }}\n\
+         pub fn calls_it(x: &candle_core::Tensor) {{ let _ = scaled(x, 2.0); }}"
+    );
+    let (source, made) = (Path::new(env!("CARGO_TARGET_TMPDIR")).join("op.rs"), "op.rmeta");
+    std::fs::write(&source, program).expect("a file of the target folder");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+    rustc.args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "-o"]);
+    let output = rustc.arg(source.with_file_name(made)).arg(&source).output().expect("rustc runs");
+    String::from_utf8(output.stderr).expect("rustc writes UTF-8")
+}
+
+#[test]
+fn an_op_in_place_has_no_gradient() {
+    for made in ["", "-> (before: like(x))"] {
+        let text =
+            said_of(&format!("fn scaled(mut x; by: f64) {made} {{ Ok(()) }} backward(dx) -> (x: d) {{ Ok(()) }}"));
+        let wanted = "error: `scaled` changes `x` in place and has `backward`, but candle differentiates no op in place; \
+                      leave `mut` out and make a tensor, as in `scaled(x) -> (y: like(x))`, or leave `backward` out\n";
+        assert!(text.starts_with(wanted), "{text}");
+        assert!(text.ends_with("error: aborting due to 1 previous error\n\n"), "one message: {text}");
+    }
 }

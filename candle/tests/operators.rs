@@ -3,7 +3,7 @@
 use crate::common::{Random, Sum, assert_close, check_gradients, on_every_device};
 use candle_core::{DType, Device, Var};
 use tilewright_candle::prelude::*;
-use tilewright_candle::rows::{Pairs, rotary};
+use tilewright_candle::rows::{Pairs, rotary, swiglu};
 use tilewright_ffi_example as example;
 
 /// The message of an error that must be, without where it was made.
@@ -85,6 +85,26 @@ mod own {
         // What is kept of the call takes part in it, times nothing.
         add(d_all, difference, d_c_and_d, [1.0, 0.0])
     }
+
+    /// `a + b`
+    #[op(out(y: like(a)), backward = misfit_backward)]
+    pub fn misfit(a: TensorRef<'_>, b: TensorRef<'_>, y: TensorMut<'_>) -> Result<()> {
+        add(a, b, y, [1.0, 1.0])
+    }
+
+    /// No gradients of [`misfit`]: one has another dtype than its tensor, the other another shape.
+    #[op(out(d_a: f64[..d_y.shape], d_b: d_y.dtype[d_y.shape[0]]))]
+    pub fn misfit_backward(d_y: TensorRef<'_>, d_a: TensorMut<'_>, d_b: TensorMut<'_>) -> Result<()> {
+        let _ = (d_y, d_a, d_b);
+        Ok(())
+    }
+
+    /// Changes nothing.
+    #[op]
+    pub fn holds(a: TensorMut<'_>, b: TensorMut<'_>) -> Result<()> {
+        let _ = (a, b);
+        Ok(())
+    }
 }
 
 from_op! {
@@ -105,6 +125,8 @@ from_op! {
     fn out_of_bounds(x: &Tensor) -> Tensor = example::launches_out_of_bounds;
     fn averages(mean: &Tensor, x: &Tensor, square: &Tensor, y: &Tensor) = own::averages;
     fn four(a: &Tensor, b: &Tensor, c: &Tensor, d: &Tensor) -> Tensor = own::four;
+    fn misfit(a: &Tensor, b: &Tensor) -> Tensor = own::misfit;
+    fn holds(a: &Tensor, b: &Tensor) = own::holds;
     fn four_and_difference(a: &Tensor, b: &Tensor, c: &Tensor, d: &Tensor) -> [Tensor; 2] = own::four;
 }
 
@@ -145,7 +167,10 @@ fn what_is_optional_may_be_missing() {
         let [y, z] = both_scaled(&x, Some(&constant), 2.0)?;
         assert_eq!(y.to_vec2::<f64>()?, (&x * 2.0)?.to_vec2::<f64>()?);
         assert_eq!(z.to_vec1::<f64>()?, (&constant * 2.0)?.to_vec1::<f64>()?);
-        assert_eq!(message(both_scaled(&x, None, 2.0)), "both_scaled: `z` is not made of these tensors");
+        let not_made = "both_scaled: `z` is not made of these tensors";
+        assert_eq!(message(both_scaled(&x, None, 2.0)), not_made);
+        let variable = Var::from_tensor(&x)?;
+        assert_eq!(message(both_scaled(&variable, None, 2.0)), not_made);
         Ok(())
     });
 }
@@ -230,6 +255,21 @@ fn gradients_reach_what_requires_one() {
 }
 
 #[test]
+fn gradients_that_do_not_fit_their_tensors_are_refused() {
+    on_every_device(|device| {
+        let variable = || Var::zeros((2, 3), DType::F32, device);
+        let (a, b) = (variable()?, variable()?);
+        let backward = |a: &Tensor, b: &Tensor| misfit(a, b)?.sum_all()?.backward();
+        let accepted = "the dtype that is accepted is that of `a`, f32";
+        assert_eq!(message(backward(&a, &b)), format!("misfit: the gradient of `a` is of f64; {accepted}"));
+        let accepted = "the shape that is accepted is that of `b`, [2, 3]";
+        let refused = message(backward(&a.detach(), &b));
+        assert_eq!(refused, format!("misfit: the gradient of `b` has the shape [2]; {accepted}"));
+        Ok(())
+    });
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_the_operators_own_words() {
     let device = Device::Cpu;
     let x = Tensor::zeros((3, 4), DType::F32, &device).unwrap();
@@ -300,4 +340,32 @@ fn threads_that_change_tensors_do_not_wait_for_each_other() {
             });
         }
     });
+}
+
+/// One thread reads two tensors by this op, in both orders, while another changes them.
+fn check_no_deadlock(reads: fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>) {
+    let variable = || Var::zeros((1, 1), DType::F32, &Device::Cpu).unwrap();
+    let (a, b) = (variable(), variable());
+    let (own_a, own_b) = (a.clone(), b.clone());
+    let (done, end) = std::sync::mpsc::channel();
+    // Neither is joined: a deadlock is to fail the test.
+    let reader = std::thread::spawn(move || {
+        for _ in 0..2000 {
+            reads(&own_a, &own_b).and_then(|_| reads(&own_b, &own_a)).unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    std::thread::spawn(move || {
+        while !reader.is_finished() {
+            holds(&a, &b).unwrap();
+        }
+    });
+    end.recv_timeout(std::time::Duration::from_secs(60)).expect("the reader ends");
+}
+
+#[test]
+fn threads_that_change_and_read_tensors_do_not_wait_for_each_other() {
+    check_no_deadlock(misfit);
+    check_no_deadlock(swiglu);
+    check_no_deadlock(|a, b| swiglu(&a.detach(), &b.detach()));
 }

@@ -118,8 +118,24 @@ fn fma(ty: &str, a: u64, b: u64, c: u64) -> u64 {
             u64::from(f(a).mul_add(f(b), f(c)).to_bits())
         }
         "f64" => f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits(),
-        _ => from_float(float(a, ty).mul_add(float(b, ty), float(c, ty)), ty),
+        // The product of two is an f64.
+        _ => from_float(odd_sum(float(a, ty) * float(b, ty), float(c, ty)), ty),
     }
+}
+
+/// A sum rounded to odd, from which floats of 16 bits are rounded as if from the exact sum: the nearest f64 may be a tie of
+/// theirs that the exact sum is not ("rounding to odd", Boldo and Melquiond).
+fn odd_sum(x: f64, y: f64) -> f64 {
+    let sum = x + y;
+    // What the sum has lost, exactly (Knuth's TwoSum).
+    let rest = sum - x;
+    let lost = (x - (sum - rest)) + (y - rest);
+    if lost == 0.0 || lost.is_nan() || sum.to_bits() & 1 == 1 {
+        return sum;
+    }
+    // The exact sum lies between two neighbours, of which the other one is odd.
+    let is_farther = (lost > 0.0) == (sum > 0.0);
+    f64::from_bits(if is_farther { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
 fn compare(how: &str, ty: &str, a: u64, b: u64) -> bool {
@@ -411,5 +427,100 @@ mod tests {
         assert_eq!((of("f16", "u32", 65520), of("f16", "s32", -65520i64 as u64)), (0x7c00, 0xfc00));
         assert_eq!(double("f16", -0.0), 0x8000);
         assert!(f16::from_bits(double("f16", f64::NAN) as u16).is_nan());
+    }
+
+    /// The number n * 2^e as a 16-bit float with so many bits of fraction, rounded to nearest even once, by integers alone.
+    fn rounded(n: i128, e: i32, fraction: u32) -> u64 {
+        let (bias, sign) = ((1 << (14 - fraction)) - 1, u64::from(n < 0) << 15);
+        let magnitude = n.unsigned_abs();
+        let top = 127 - magnitude.leading_zeros() as i32 + e;
+        let unit = top.max(1 - bias) - fraction as i32;
+        let below = unit - e;
+        let kept = match below {
+            ..=0 => magnitude << -below,
+            1..=127 => {
+                let (half, low) = (1u128 << (below - 1), magnitude & ((1 << below) - 1));
+                let kept = magnitude >> below;
+                kept + u128::from(low > half || low == half && kept & 1 == 1)
+            }
+            _ => 0,
+        };
+        // A carry goes on into the exponent. Infinity follows the largest number.
+        let exponent = (top.max(1 - bias) + bias - 1) as u128;
+        sign | ((exponent << fraction) + kept).min(((1 << (15 - fraction)) - 1) << fraction) as u64
+    }
+
+    /// A finite 16-bit float as n * 2^e.
+    fn parts(bits: u64, fraction: u32) -> (i128, i32) {
+        let bias = (1 << (14 - fraction)) - 1;
+        let (exponent, low) = ((bits >> fraction) as i32 & (2 * bias + 1), (bits & ((1 << fraction) - 1)) as i128);
+        let n = if exponent == 0 { low } else { low | 1 << fraction };
+        (if bits >> 15 == 1 { -n } else { n }, exponent.max(1) - bias - fraction as i32)
+    }
+
+    fn exact_fma([a, b, c]: [u64; 3], fraction: u32) -> u64 {
+        let [(a, a_e), (b, b_e), (c, c_e)] = [a, b, c].map(|bits| parts(bits, fraction));
+        let ((product, p_e), (n, e)) = ((a * b, a_e + b_e), (c, c_e));
+        // What lies far below the other is as good as a little more or less.
+        let (mut high, mut low) = ((product, p_e), (n, e));
+        if high.1 < low.1 {
+            (high, low) = (low, high);
+        }
+        let distance = high.1 - low.1;
+        if distance <= 90 {
+            return rounded((high.0 << distance) + low.0, low.1, fraction);
+        }
+        if high.0 == 0 {
+            rounded(low.0, low.1, fraction)
+        } else {
+            rounded((high.0 << 90) + low.0.signum(), high.1 - 90, fraction)
+        }
+    }
+
+    #[test]
+    fn fused_products_round_once() {
+        // What a double rounds to is a tie, which a term far below it decides: 1 + 2^-8 of bf16, 1 + 2^-11 of f16.
+        let tie =
+            [("bf16", 7, 1.0 + 1.0 / 16.0, 1.0 + 7.0 / 128.0), ("f16", 10, 1.0 + 1.0 / 32.0, 1.0 + 31.0 / 1024.0)];
+        for (ty, fraction, a, b) in tie {
+            let nearest = |x: f64| from_float(x, ty);
+            for tiny in [f64::MIN_POSITIVE, 2f64.powi(-60), 2f64.powi(-24)] {
+                let smallest = if nearest(tiny) == 0 { 1 } else { nearest(tiny) };
+                for bits in [
+                    [nearest(a), nearest(b), smallest],
+                    [nearest(a), nearest(-b), smallest | 0x8000],
+                    [nearest(a), nearest(b), smallest | 0x8000],
+                ] {
+                    assert_eq!(fma(ty, bits[0], bits[1], bits[2]), exact_fma(bits, fraction), "{ty} {bits:x?}");
+                }
+            }
+        }
+        let mut seed = 0x9E37_79B9_7F4A_7C15u64;
+        let mut ties = 0;
+        for at in 0..400_000 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            for (ty, fraction) in [("f16", 10u32), ("bf16", 7)] {
+                let mut bits = [seed, seed >> 16, seed >> 32].map(|bits| bits & 0xffff);
+                if at % 2 == 0 {
+                    // Products on ties, and what is far smaller.
+                    bits[0] = bits[0] & !0x3f | 1 << (fraction / 2);
+                    bits[2] &= 0x8fff;
+                }
+                let infinite = |bits: u64| bits << 1 & 0xffff >= ((1 << (15 - fraction)) - 1) << (fraction + 1);
+                if bits.into_iter().any(infinite) {
+                    continue;
+                }
+                let [a, b, c] = bits.map(|bits| float(bits, ty));
+                let twice = from_float(a.mul_add(b, c), ty);
+                let wanted = exact_fma(bits, fraction);
+                ties += u32::from(twice & 0x7fff != wanted & 0x7fff);
+                let found = fma(ty, bits[0], bits[1], bits[2]);
+                // Of zero the reference knows no sign.
+                assert!(found == wanted || (found | wanted) & 0x7fff == 0, "{ty} {bits:x?}: {found:x}, not {wanted:x}");
+            }
+        }
+        assert!(ties > 0, "rounding twice is right everywhere");
     }
 }

@@ -37,11 +37,13 @@ impl Source {
 
     /// The text as an operand of `as`, in parentheses where it needs them; `(..)` if it is long or not known.
     pub fn operand(&self, place: SourceRange) -> String {
-        match self.text(place).filter(|text| !text.is_empty() && text.len() <= MAX_QUOTE) {
-            Some(text) if is_atom(&text) => text,
-            Some(text) => format!("({text})"),
-            None => "(..)".to_string(),
-        }
+        self.whole(place).unwrap_or_else(|| "(..)".to_string())
+    }
+
+    /// As [`Self::operand`], if all of it can be shown.
+    pub fn whole(&self, place: SourceRange) -> Option<String> {
+        let text = self.text(place).filter(|text| !text.is_empty() && text.len() <= MAX_QUOTE)?;
+        Some(if is_atom(&text) { text } else { format!("({text})") })
     }
 }
 

@@ -146,11 +146,22 @@ fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
         let call = Call::new(making, ()).ptr::<f32>(&x).ptr_mut::<f32>(&mut twice);
         call.scalar(64i32).grid(1).launch(&device)
     };
-    let launches: [(&str, &mut dyn FnMut() -> Result<()>); 4] = [
+    // SAFETY: the legacy default stream is always there.
+    let theirs = || unsafe { Device::of_stream(0, 0) };
+    let out = device.zeros::<f32>(64)?;
+    let [from, to] = [x.as_view(), out.as_view()].map(|view| view.raw().address.get());
+    let mut borrowed = || {
+        let device = theirs()?;
+        // SAFETY: the buffers outlive the launches, and nothing else uses them meanwhile.
+        let (x, mut out) = unsafe { (device.borrow::<f32>(from, 64)?, device.borrow_mut(to, 64)?) };
+        add::<_, 64>(&x, &x, &mut out, 64).grid(1).launch(&device)
+    };
+    let launches: [(&str, &mut dyn FnMut() -> Result<()>); 5] = [
         ("safe", &mut safe),
         ("with a record", &mut reporting),
         ("unsafe", &mut without_checks),
         ("with tensors", &mut making),
+        ("borrowed", &mut borrowed),
     ];
     for (what, launch) in launches {
         launch()?;
@@ -159,6 +170,7 @@ fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
         launched?;
         assert_eq!(count, 0, "{what}");
         device.synchronize()?;
+        theirs()?.synchronize()?;
     }
     Ok(())
 }
@@ -168,5 +180,5 @@ fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
 #[cfg(all(jit, target_os = "linux"))]
 fn launches_allocate_nothing_on_the_model_of_the_driver() {
     use tilewright_driver_model::{Settings, run_again};
-    run_again(&Settings::default()).called("cuLaunchKernelEx", 400);
+    run_again(&Settings::default()).called("cuLaunchKernelEx", 500);
 }

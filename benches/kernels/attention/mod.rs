@@ -140,7 +140,7 @@ fn forward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
                 let [q, k, v] = [q, k, v].map(|x| TensorView::new(x.view()?, shape(size)));
                 let to = TensorViewMut::new(o.view()?, shape(size))?;
                 let lse = TensorViewMut::new(l.view()?, [1, size.heads, size.length])?;
-                Ok(attention::forward_into(&cx, q?, k?, v?, None, &options(size), to, lse)?)
+                Ok(attention::forward_into(&cx, q?, k?, v?, None, &options(size), to, Some(lse))?)
             },
         );
     }

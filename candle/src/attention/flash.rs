@@ -1,6 +1,7 @@
 //! Attention of whole sequences.
 
 use super::heads_first;
+use crate::op::requires_gradient;
 use crate::prelude::*;
 use candle_core::DType as CandleDType;
 use tilewright_kernels::Tensor as Scratch;
@@ -39,7 +40,12 @@ use tilewright_kernels::attention::{self, Attention, Saved};
 ///
 /// Of other dtypes and shapes, of a last dimension that is not contiguous, of a scale that is not positive; those of launches.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: Attention) -> candle_core::Result<Tensor> {
-    tokens_first::attention(q, k, v, options)?.transpose(1, 2)
+    let attention = if [q, k, v].into_iter().any(requires_gradient) {
+        tokens_first::attention
+    } else {
+        without_gradient::attention
+    };
+    attention(q, k, v, options)?.transpose(1, 2)
 }
 
 /// Results as they are in memory: `[batch, queries, heads, dv]`.
@@ -55,7 +61,7 @@ mod tokens_first {
         ) {
             dispatch!(q => T in [f16, bf16, f32, f64] {
                 let (cx, out, lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, lse.view_mut::<f32, 3>()?);
-                library::forward_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, None, &options, out, lse)
+                library::forward_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, None, &options, out, Some(lse))
             })
         }
         backward(dout) -> (q: dq, k: dk, v: dv) {
@@ -67,6 +73,22 @@ mod tokens_first {
                 let mut workspace = Scratch::empty(cx.device(), room)?;
                 let (dq, dk, dv) = (dq.view_mut::<T, 4>()?, dk.view_mut::<T, 4>()?, dv.view_mut::<T, 4>()?);
                 library::backward_into(cx, saved, &options, &mut workspace, dq, dk, dv)
+            })
+        }
+    }
+}
+
+/// The same without what only a gradient needs.
+mod without_gradient {
+    use super::*;
+    use tilewright_kernels::attention as library;
+
+    candle_op! {
+        /// [`attention`](super::attention()) alone.
+        pub fn attention(q, k, v; options: Attention) -> (out: Spec::new(q.dtype(), token_first(q, v)?)) {
+            dispatch!(q => T in [f16, bf16, f32, f64] {
+                let (cx, out) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?);
+                library::forward_into(cx, q.view::<T, 4>()?, k.view()?, v.view()?, None, &options, out, None)
             })
         }
     }
@@ -95,11 +117,10 @@ candle_op! {
         out: packed(q, v)?,
     ) {
         dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (cx, [tokens, heads, _]) = (q.context(), q.shape()?);
+            let cx = q.context();
             let (starts, out) = ((q_starts.indices::<1>()?, k_starts.indices::<1>()?), out.view_mut::<T, 3>()?);
-            let mut lse = Scratch::<f32, 2>::empty(cx.device(), [heads, tokens])?;
             let (q, k, v) = (q.view::<T, 3>()?, k.view::<T, 3>()?, v.view::<T, 3>()?);
-            attention::forward_packed_into(cx, q, k, v, starts.0, starts.1, longest, &options, out, &mut lse)
+            attention::forward_packed_into(cx, q, k, v, starts.0, starts.1, longest, &options, out, None)
         })
     }
 }

@@ -69,10 +69,10 @@ pub fn decode(
         let (q, k, v) = (given(q)?, given(k)?, given(v)?);
         let lengths = lengths.map(|lengths| lengths.indices::<1>()).transpose()?;
         dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (cx, out, mut lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, sums(q)?);
+            let (cx, out) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?);
             let (q, k, v) = (q.view::<T, 4>()?, k.view()?, v.view()?);
             let mut room = Scratch::empty(cx.device(), [attention::decode_workspace(cx, q, k, v)?])?;
-            attention::decode_into(cx, q, k, v, lengths, &options, &mut room, out, &mut lse)
+            attention::decode_into(cx, q, k, v, lengths, &options, &mut room, out, None)
         })
     })?;
     out.transpose(1, 2)
@@ -95,12 +95,12 @@ pub fn paged_decode(q: &Tensor, cache: &PagedCache<'_>, options: Attention) -> c
     let [out] = call_with("paged_decode", cache.inputs(q, None), outputs, |refs, [out]| {
         let (q, k) = (given(refs[0])?, given(refs[1])?);
         dispatch!(q => T in [f16, bf16, f32, f64] {
-            let (cx, out, lse) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?, sums(q)?);
+            let (cx, out) = (q.context(), heads_first(out.view_mut::<T, 4>()?)?);
             let q = q.view::<T, 4>()?;
             if k.dtype() == F8E4M3::DTYPE {
-                decode_pages(cx, q, &pages::<F8E4M3, _>(refs)?, &options, out, lse)
+                decode_pages(cx, q, &pages::<F8E4M3, _>(refs)?, &options, out)
             } else {
-                decode_pages(cx, q, &pages::<T, _>(refs)?, &options, out, lse)
+                decode_pages(cx, q, &pages::<T, _>(refs)?, &options, out)
             }
         })
     })?;
@@ -114,10 +114,9 @@ fn decode_pages<T: Float, K: Float>(
     cache: &attention::PagedCache<'_, K>,
     options: &Attention,
     out: TensorViewMut<'_, T, 4>,
-    mut lse: Scratch<f32, 3>,
 ) -> Result<()> {
     let mut room = Scratch::empty(cx.device(), [attention::paged_decode_workspace(cx, q, cache)?])?;
-    attention::paged_decode_into(cx, q, cache, options, &mut room, out, &mut lse)
+    attention::paged_decode_into(cx, q, cache, options, &mut room, out, None)
 }
 
 /// Attention of new tokens over a [`PagedCache`] that has their keys already.
@@ -145,14 +144,13 @@ pub fn paged_prefill(
     };
     let [out] = call_with("paged_prefill", cache.inputs(q, Some(("q_starts", q_starts))), outputs, |refs, [out]| {
         let (q, k, starts) = (given(refs[0])?, given(refs[1])?, given(refs[7])?.indices::<1>()?);
-        let (cx, [tokens, heads, _]) = (q.context(), q.shape()?);
-        let mut lse = Scratch::<f32, 2>::empty(cx.device(), [heads, tokens])?;
+        let cx = q.context();
         dispatch!(q => T in [f16, bf16, f32, f64] {
             let (q, out) = (q.view::<T, 3>()?, out.view_mut::<T, 3>()?);
             if k.dtype() == F8E4M3::DTYPE {
-                attention::paged_prefill_into(cx, q, starts, longest, &pages::<F8E4M3, _>(refs)?, &options, out, &mut lse)
+                attention::paged_prefill_into(cx, q, starts, longest, &pages::<F8E4M3, _>(refs)?, &options, out, None)
             } else {
-                attention::paged_prefill_into(cx, q, starts, longest, &pages::<T, _>(refs)?, &options, out, &mut lse)
+                attention::paged_prefill_into(cx, q, starts, longest, &pages::<T, _>(refs)?, &options, out, None)
             }
         })
     })?;
@@ -172,12 +170,6 @@ impl<'a> PagedCache<'a> {
         let mut all = own.into_iter().chain([k_scale, v_scale, last]);
         std::array::from_fn(|_| all.next().flatten())
     }
-}
-
-/// Room for the logarithms of sums, which are not asked for.
-fn sums(q: TensorRef<'_>) -> Result<Scratch<f32, 3>> {
-    let [batch, heads, queries, _] = q.shape()?;
-    Scratch::empty(q.device(), [batch, heads, queries])
 }
 
 /// The cache as the library has it.

@@ -3,7 +3,7 @@
 use super::Input;
 use super::run::{MOST_INPUTS, Outputs, execute, named, too_many};
 use crate::call::{Held, refused};
-use crate::lock::with_inputs;
+use crate::lock::{in_order, with_inputs};
 use crate::memory::Memory;
 use crate::op::{Custom, Differentiable, tensor, together, too_early};
 use candle_core::{Layout, Result, Shape, Storage, Tensor};
@@ -65,11 +65,8 @@ pub(super) fn differentiate(
     by: Vec<usize>,
 ) -> Result<Vec<Option<Tensor>>> {
     let op = operator.op();
-    let named = op.params.iter().zip(inputs).filter_map(|(param, input)| match input {
-        Input::Tensor(tensor) => Some((&*param.name, *tensor)),
-        _ => None,
-    });
-    together(&op.name, named)?;
+    let named = named(op, inputs)?;
+    together(&op.name, named.into_iter().flatten())?;
     let mut tensors = Vec::with_capacity(by.len());
     for at in &by {
         if let Input::Tensor(tensor) = inputs[*at] {
@@ -80,15 +77,15 @@ pub(super) fn differentiate(
     let kept = inputs.iter().enumerate();
     let kept = kept.map(|(at, input)| if by.contains(&at) { Attribute::None } else { Attribute::of(input) }).collect();
     let custom = Custom(Differentiated { operator, inputs: kept, by, others: others.clone() });
-    let first = match tensors[..] {
-        [x] => x.apply_op1(custom)?,
-        [x, y] => x.apply_op2(y, custom)?,
-        [x, y, z] => x.apply_op3(y, z, custom)?,
+    let first = in_order(&op.name, &named, || match tensors[..] {
+        [x] => x.apply_op1(custom),
+        [x, y] => x.apply_op2(y, custom),
+        [x, y, z] => x.apply_op3(y, z, custom),
         _ => {
             let problem = format!("{} tensors require a gradient, and candle differentiates by three", tensors.len());
-            return Err(refused(&op.name, format!("{problem}; `detach` those that need none")));
+            Err(refused(&op.name, format!("{problem}; `detach` those that need none")))
         }
-    };
+    })?;
     let others = others.get().ok_or_else(|| too_early(&op.name))?;
     Ok(std::iter::once(Some(first)).chain(others.iter().cloned()).collect())
 }
@@ -107,6 +104,10 @@ impl Differentiated {
 impl<const IN: usize> Differentiable<IN> for Differentiated {
     fn name(&self) -> &'static str {
         &self.operator.op().name
+    }
+
+    fn names(&self) -> [&'static str; IN] {
+        std::array::from_fn(|own| self.by.get(own).map_or("", |at| &*self.operator.op().params[*at].name))
     }
 
     fn forward(&self, tensors: [(Memory<'_>, &Layout); IN]) -> Result<(Storage, Shape)> {

@@ -80,9 +80,16 @@ use tilewright_ffi::op::{Kind, Op, Value};
 ///
 /// An operator with `backward` is an op with a gradient. candle differentiates by three tensors at most, so no more of those that are
 /// given may require a gradient, and only by the first result: where others have a gradient too, the operator is refused if they are
-/// asked for and a tensor requires one. Tensors of which the operator computes no gradient must not require one.
+/// asked for and a tensor requires one. Tensors of which the operator computes no gradient must not require one. A gradient has the
+/// dtype and the shape of its tensor: others are refused when candle asks for them. Gradients are not differentiated again.
 ///
 /// An operator reads 16 tensors and makes 6 at most, and so does the one of its gradient.
+///
+/// # Threads
+///
+/// An operator that writes several tensors in place locks all of them until it is launched. Ops of this crate take locks in one
+/// order on all threads. candle's own take them in the order of their parameters: one that reads two of those tensors on another
+/// thread at that moment can deadlock with the operator, so call both on one thread.
 ///
 /// # Errors
 ///
@@ -235,13 +242,12 @@ pub fn call<O: Exported, R: Results, const N: usize>(places: [usize; N], given: 
     for (place, given) in places.into_iter().zip(given) {
         inputs[place] = given;
     }
-    let mut made = run(operator, &inputs, R::COUNT)?;
-    made.truncate(R::COUNT);
-    let names = op.outputs().map(|(param, _)| &*param.name);
-    let made: Vec<Tensor> = names
-        .zip(made)
-        .map(|(name, made)| made.ok_or_else(|| refused(&op.name, format!("`{name}` is not made of these tensors"))))
-        .collect::<Result<_>>()?;
+    for (param, output) in op.outputs().take(R::COUNT) {
+        if output.with.is_some_and(|at| matches!(inputs[at], Input::None)) {
+            return Err(refused(&op.name, format!("`{}` is not made of these tensors", param.name)));
+        }
+    }
+    let made = run(operator, &inputs, R::COUNT)?.into_iter().take(R::COUNT).flatten().collect();
     R::of(made).ok_or_else(|| refused(&op.name, "makes less"))
 }
 

@@ -4,7 +4,9 @@ use super::common::message;
 use super::ops::{gather, replace, silu};
 use super::{calls, in_the_model, numbers};
 use candle_core::{Device, Result, Tensor, Var};
+use tilewright_candle::prelude::{Spec, TensorMut, TensorRef, like};
 use tilewright_candle::rows::swiglu;
+use tilewright_candle::{Op, apply};
 use tilewright_driver_model::Settings;
 
 /// The message of an error that must be, without where it was made.
@@ -36,7 +38,37 @@ fn check_apart((first, here): (&Device, &str), (second, there): (&Device, &str))
     Ok(())
 }
 
+/// An op whose gradient is on the CPU.
+struct Elsewhere;
+
+impl Op<1, 1> for Elsewhere {
+    const NAME: &'static str = "elsewhere";
+    const INPUTS: [&'static str; 1] = ["x"];
+
+    fn outputs(&self, [x]: [TensorRef<'_>; 1]) -> tilewright::Result<[Spec; 1]> {
+        Ok([like(x)])
+    }
+
+    fn forward(&self, _: [TensorRef<'_>; 1], _: [TensorMut<'_>; 1]) -> tilewright::Result<()> {
+        Ok(())
+    }
+
+    fn backward(&self, _: [&Tensor; 1], _: [&Tensor; 1], dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(dy.to_device(&Device::Cpu)?)])
+    }
+}
+
 in_the_model! {
+    fn gradients_on_other_devices_than_their_tensors_are_refused(Settings::default()) {
+        let x = Var::from_tensor(&Tensor::new(&[1f32, 2.0], &Device::new_cuda(0)?)?)?;
+        let accepted = "the device that is accepted is that of `x`, cuda:0";
+        assert_eq!(
+            said(apply(Elsewhere, [x.as_tensor()])?.backward()),
+            format!("elsewhere: the gradient of `x` is on the CPU; {accepted}")
+        );
+        Ok(())
+    }
+
     fn tensors_of_two_devices_are_refused(Settings { devices: 2, ..Settings::default() }) {
         // cudarc frees memory of a default stream in whatever context is current.
         let (first, second) = (Device::new_cuda_with_stream(0)?, Device::new_cuda_with_stream(1)?);

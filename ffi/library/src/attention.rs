@@ -81,7 +81,7 @@ pub fn flash_attention(
     dispatch!(q.dtype() => T in [f16, bf16, f32, f64] {
         let (cx, lse) = (context(&q), last_mut::<f32, 3>(lse)?);
         let (q, k, v, y) = (heads::<T>(&q)?, heads::<T>(&k)?, heads::<T>(&v)?, heads_mut::<T>(y)?);
-        Ok(library::forward_into(&cx, q, k, v, None, &options, y, lse)?)
+        Ok(library::forward_into(&cx, q, k, v, None, &options, y, Some(lse))?)
     })
 }
 

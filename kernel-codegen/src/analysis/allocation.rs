@@ -447,6 +447,11 @@ mod tests {
         // Another group that computes may use its memory at any time.
         let both = body("4, 4", "consumer, consumer", "");
         assert_eq!(free_above_range(&both), 35_840);
+        // So what each of two has lies beside that of the other.
+        let each = body("4, 4", "consumer, consumer", "%b: shared f32[128] #1 = shared_alloc\nshared_store %b, %t");
+        let mut ranges = places(&each).0;
+        ranges.sort_by_key(|range| range.start);
+        assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
     }
 
     #[test]

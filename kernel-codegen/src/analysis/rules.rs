@@ -92,14 +92,19 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
             None if not_negative(dtype, a) => remainder_by_any(dtype, a, b),
             _ => pure(&[a.clone(), b.clone()]),
         },
+        BinaryOp::And if dtype == DType::Bool => both_or_decided(a, b),
         BinaryOp::And => match (a.constant, b.constant) {
-            (_, Some(mask))
-                if dtype != DType::Bool && mask < i64::MAX && (mask as u64).wrapping_add(1).is_power_of_two() =>
-            {
-                remainder(a, b, mask + 1)
-            }
-            _ => both_or_decided(dtype, a, b),
+            (_, Some(mask)) => masked(dtype, a, b, mask),
+            (Some(mask), None) => masked(dtype, b, a, mask),
+            (None, None) => bits_of_both(dtype, a, b),
         },
+        BinaryOp::Or | BinaryOp::Xor if dtype != DType::Bool => {
+            let mut info = pure(&[a.clone(), b.clone()]);
+            for (d, dim) in info.dims.iter_mut().enumerate() {
+                dim.divisibility = gcd(a.dims[d].divisibility_at(1), b.dims[d].divisibility_at(1));
+            }
+            info
+        }
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => extreme(op, a, b),
         BinaryOp::DivRn
         | BinaryOp::Or
@@ -282,18 +287,42 @@ fn remainder_by_any(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
     AxisInfo { dims, constant: None, range: a.range.map(|(_, hi)| (0, hi.min(below))) }
 }
 
-/// `a & b`: constant where one operand alone decides, else as constant as both.
-fn both_or_decided(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
-    if dtype == DType::Bool {
-        for (decides, other) in [(a, b), (b, a)] {
-            match decides.constant {
-                Some(0) => return decides.clone(),
-                Some(_) => return other.clone(),
-                None => {}
-            }
+/// `a & b` of truth values: constant where one operand alone decides, else as constant as both.
+fn both_or_decided(a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
+    for (decides, other) in [(a, b), (b, a)] {
+        match decides.constant {
+            Some(0) => return decides.clone(),
+            Some(_) => return other.clone(),
+            None => {}
         }
     }
     pure(&[a.clone(), b.clone()])
+}
+
+/// `a & mask`: all bits below one are a remainder, all others of the dtype round down.
+fn masked(dtype: DType, a: &AxisInfo, b: &AxisInfo, mask: i64) -> AxisInfo {
+    if mask < i64::MAX && (mask as u64).wrapping_add(1).is_power_of_two() {
+        return remainder(a, b, mask + 1);
+    }
+    let mut info = bits_of_both(dtype, a, b);
+    let (bits, step) = (u64::MAX >> (64 - dtype.bits()), 1u64 << mask.trailing_zeros());
+    if mask as u64 & bits == bits & step.wrapping_neg() {
+        for (dim, a) in info.dims.iter_mut().zip(&a.dims) {
+            dim.constancy = dim.constancy.max(a.aligned_run().min(step));
+        }
+    }
+    info
+}
+
+/// `a & b` of integers: whatever divides one divides the result, and no sign stays that one of them lacks.
+fn bits_of_both(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
+    let mut info = pure(&[a.clone(), b.clone()]);
+    for (d, dim) in info.dims.iter_mut().enumerate() {
+        dim.divisibility = a.dims[d].divisibility_at(1).max(b.dims[d].divisibility_at(1));
+    }
+    let most = [a, b].into_iter().filter(|info| not_negative(dtype, info)).filter_map(|info| Some(info.range?.1)).min();
+    info.range = most.map(|most| (0, most));
+    info
 }
 
 fn extreme(op: BinaryOp, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {

@@ -79,6 +79,27 @@ fn one_dimension() {
         ("%three: i32 = const 3\n %threes: i32[1024] = splat %three\n %r: i32[1024] = and %offs, %threes", (4, 4, 1)),
         // Bits that are not all those below some bit keep no groups.
         ("%five: i32 = const 5\n %fives: i32[1024] = splat %five\n %r: i32[1024] = and %offs, %fives", (1, 1, 1)),
+        // All bits but the lowest round down, of numbers with a sign too; where runs are not aligned no groups are known.
+        ("%k: i32 = const -4\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %offs, %ks", (1, 4, 4)),
+        ("%k: i32 = const -4\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %ks, %offs", (1, 4, 4)),
+        ("%k: i32 = const -4\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %ragged, %ks", (1, 4, 1)),
+        (
+            "%u: u32[1024] = bitcast %offs\n %k: u32 = const 4294967288\n %ks: u32[1024] = splat %k\n %r: u32[1024] = and %u, %ks",
+            (1, 8, 8),
+        ),
+        // The bit of the sign is missing.
+        (
+            "%u: u32[1024] = bitcast %offs\n %k: u32 = const 2147483640\n %ks: u32[1024] = splat %k\n %r: u32[1024] = and %u, %ks",
+            (1, 8, 1),
+        ),
+        (
+            "%k: i32 = const -2147483648\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %offs, %ks",
+            (1, 1 << 30, 1024),
+        ),
+        ("%r: i32[1024] = and %ms, %ns", (1, 16, 1024)),
+        ("%r: i32[1024] = or %ms, %ns", (1, 1, 1024)),
+        ("%r: i32[1024] = or %ns, %fours", (1, 4, 1024)),
+        ("%r: i32[1024] = xor %ns, %fours", (1, 4, 1024)),
         ("%r: i32[1024] = shl %i, %fours", (1, 16, 1)),
         ("%r: bool[1024] = cmp.lt %offs, %ns", (1, 1, 16)),
         ("%r: bool[1024] = cmp.ge %offs, %ns", (1, 1, 16)),
@@ -335,6 +356,17 @@ fn remainders_stay_below_what_they_are_taken_of() {
     assert_eq!(range("%p: i32[1024] = add %i, %fours\n %r: i32[1024] = rem %i, %p"), Some((0, 1023)));
     assert_eq!(range("%p: i32[1024] = div %i, %fours\n %r: i32[1024] = div %i, %p"), Some((0, 1023)));
     assert_eq!(range("%r: i32[1024] = div %i, %ns"), None, "the divisor may be negative");
+}
+
+#[test]
+fn bits_of_numbers_without_a_sign_have_none() {
+    let range = |body: &str| info(body).range;
+    assert_eq!(range("%r: i32[1024] = and %i, %ms"), Some((0, 1023)));
+    assert_eq!(range("%r: i32[1024] = and %ms, %i"), Some((0, 1023)));
+    assert_eq!(range("%r: i32[1024] = and %ms, %ns"), None);
+    assert_eq!(range("%k: i32 = const 12\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %ms, %ks"), Some((0, 12)));
+    assert_eq!(range("%k: i32 = const -4\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %ms, %ks"), None);
+    assert_eq!(range("%k: i32 = const -4\n %ks: i32[1024] = splat %k\n %r: i32[1024] = and %i, %ks"), Some((0, 1023)));
 }
 
 #[test]

@@ -249,7 +249,8 @@ pub fn select(condition: Literal, a: Literal, b: Literal) -> Option<Literal> {
     }
 }
 
-/// `a * b + c` with one rounding.
+/// `a * b + c` with one rounding in the precision that the dtype computes in: `f16` and `bf16` are rounded from that `f32`,
+/// as on a GPU.
 pub fn fma(dtype: DType, a: Literal, b: Literal, c: Literal) -> Option<Literal> {
     let (Literal::Float(a), Literal::Float(b), Literal::Float(c)) = (a, b, c) else { return None };
     let (a, b, c) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));

@@ -261,3 +261,31 @@ pub fn from_bits(bits: u64, dtype: DType) -> Literal {
     };
     Literal::Float(sign | magnitude)
 }
+
+/// A constant in as few digits as tell it apart from the others of its dtype: 0.1 is no `f32`, and the one next to it
+/// reads `0.1`, not as the `f64` that holds it. Whole numbers have all their digits, up to 2^53.
+///
+/// ```
+/// use kernel_core::ir::{DType, Literal};
+/// use kernel_core::num::{normalise, show};
+/// let tenth = normalise(Literal::float(0.1), DType::F16).expect("a float");
+/// assert_eq!((show(tenth, DType::F16), show(tenth, DType::F64)), ("0.1".into(), "0.0999755859375".into()));
+/// ```
+pub fn show(value: Literal, dtype: DType) -> String {
+    /// Digits behind the first one that tell any two `f64` apart.
+    const MOST: usize = 16;
+    let exact = match value {
+        Literal::Bool(value) => return value.to_string(),
+        Literal::Int(value) => return value.to_string(),
+        Literal::Float(bits) => f64::from_bits(bits),
+    };
+    if exact.fract() == 0.0 && exact.abs() <= power_of_two(53) {
+        return format!("{exact:?}");
+    }
+    // What is read as an `f32` first, and then rounded, is to be the same.
+    let narrow = dtype.bits() < DType::F32.bits();
+    let reads_as =
+        |short: &f64| round(*short, dtype) == exact && (!narrow || round(f64::from(*short as f32), dtype) == exact);
+    let short = |digits: usize| format!("{exact:.digits$e}").parse().ok().filter(reads_as);
+    format!("{:?}", (0..=MOST).find_map(short).unwrap_or(exact))
+}

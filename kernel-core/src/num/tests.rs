@@ -167,3 +167,39 @@ fn floats_compute_in_their_precision() {
         assert_eq!(compare(CmpOp::Ge, nan, nan), Some(false));
     }
 }
+
+#[test]
+fn constants_are_shown_as_they_are_written() {
+    let shown = |text: &str, dtype| {
+        let value = normalise(Literal::float(text.parse().expect("a float")), dtype).expect("it fits");
+        show(value, dtype)
+    };
+    for text in ["0.1", "-0.3", "1e-5", "2.5", "65504.0", "-0.0", "10008.0"] {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let is_exact = text != "65504.0" && text != "10008.0" || dtype != DType::BF16;
+            assert!(!is_exact || shown(text, dtype) == text, "{text} as {dtype}: {}", shown(text, dtype));
+        }
+    }
+    for text in ["3.14159", "0.33333334", "3.4028235e38", "1e-45", "inf"] {
+        assert_eq!(shown(text, DType::F32), text);
+    }
+    assert_eq!(shown("0.33333334", DType::F16), "0.3333");
+    assert_eq!((shown("nan", DType::F16).as_str(), show(Literal::Bool(true), DType::Bool).as_str()), ("NaN", "true"));
+}
+
+#[test]
+fn what_is_shown_reads_as_the_same_constant() {
+    for dtype in [DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2] {
+        for bits in 0..1u64 << dtype.bits() {
+            let literal = from_bits(bits, dtype);
+            let Literal::Float(wide) = literal else { panic!("{bits:#x}") };
+            let shown = show(literal, dtype);
+            let [exact, single] =
+                [shown.parse::<f64>(), shown.parse::<f32>().map(f64::from)].map(|x| x.expect("a number"));
+            for read in [exact, single] {
+                let same = round(read, dtype).to_bits() == wide || f64::from_bits(wide).is_nan() && read.is_nan();
+                assert!(same || !f64::from_bits(wide).is_finite(), "{shown} is not {bits:#x} as {dtype}");
+            }
+        }
+    }
+}

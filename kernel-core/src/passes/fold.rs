@@ -49,9 +49,15 @@ pub fn run(func: &mut Func) -> Result<bool> {
     })
 }
 
-/// The constant that an operation on scalar constants gives, with its dtype.
+/// The constant that an operation on scalar constants gives, or on one that decides, with its dtype.
 pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, DType)> {
     let Op::Elementwise(op) = op else { return None };
+    if let Some(truth) = deciding(op) {
+        let decides = |&operand: &ValueId| constant(func, operand) == Some(Literal::Bool(truth));
+        if operands.iter().any(decides) {
+            return Some((Literal::Bool(truth), DType::Bool));
+        }
+    }
     let values: Vec<Literal> = operands.iter().map(|&v| constant(func, v)).collect::<Option<_>>()?;
     let dtype = func.ty(*operands.first()?).dtype()?;
     let (value, to) = folded(func, op, operands, &values, dtype)?;
@@ -59,6 +65,22 @@ pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, 
         return None;
     }
     Some((value, to))
+}
+
+/// The truth that decides `&` and `|`, whatever the other side is.
+fn deciding(op: &ElementwiseOp) -> Option<bool> {
+    match op {
+        ElementwiseOp::Binary { op: BinaryOp::And } => Some(false),
+        ElementwiseOp::Binary { op: BinaryOp::Or } => Some(true),
+        ElementwiseOp::Binary { .. }
+        | ElementwiseOp::Unary { .. }
+        | ElementwiseOp::FloatInt { .. }
+        | ElementwiseOp::Compare { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma
+        | ElementwiseOp::Cast { .. }
+        | ElementwiseOp::Bitcast { .. } => None,
+    }
 }
 
 /// Whether the operation takes subnormal numbers of f32 for zeros. One of another dtype than f32 is not kept from folding

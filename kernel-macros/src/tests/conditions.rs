@@ -54,11 +54,16 @@ impl Condition {
     }
 }
 
-/// What the kernel gives for some `n`; nothing if its constexprs are refused.
+/// What a kernel gives that stores 1 on that condition.
 fn run(condition: &str, consts: [i64; 3]) -> Option<Vec<i32>> {
+    run_body(&format!("if {condition} {{ store(out, 1); }}"), consts)
+}
+
+/// What the kernel gives for some `n`; nothing if its constexprs are refused.
+fn run_body(body: &str, consts: [i64; 3]) -> Option<Vec<i32>> {
     let source = format!(
         "fn k<const N: usize, const M: usize, const FLAG: bool>(out: PtrMut<i32>, n: i32) {{
-            if {condition} {{ store(out, 1); }}
+            {body}
         }}"
     );
     let generic = Generic::new(func(&source)).unwrap_or_else(|_| panic!("not generic: {source}"));
@@ -88,6 +93,38 @@ fn sides_that_constexprs_leave_out_are_not_evaluated() {
         assert!(run(guarded, [0, 8, 1]).is_some(), "{guarded}");
     }
     assert_eq!(run("n > 5 && M / N > 2", [0, 8, 1]), None, "which way it takes is not known");
+}
+
+#[test]
+fn sides_are_left_out_by_what_names_and_variables_hold() {
+    for (before, condition) in [
+        ("let ok = if N != 0 { M > 2 } else { false };", "ok && M / N > 2"),
+        ("let ok = if N != 0 { n > 5 } else { false }; let m = n + 1;", "m > 0 && ok && M / N > 2"),
+        ("let bad = if N == 0 { true } else { n > 5 }; let m = n + 1;", "(bad || M / N > m) && m > 0"),
+        ("let (ok, m) = if N != 0 { (true, n) } else { (false, 1) };", "m > 0 && ok && M / N > 2"),
+        ("let mean = if N != 0 { M / N } else { 0 };", "mean != 0 && M % N == 0"),
+        ("let ok = N != 0 && n > 5; let m = n + 1;", "!(!ok || m > 20) && M / N > n"),
+        ("let mut ok = N != 0;", "ok && M / N > 2"),
+        ("let mut ok = false; if N != 0 { ok = true; }", "ok && (n > 5 && M / N > 2)"),
+        ("let mut count = 0; if N != 0 { count = 1; }", "count + 1 == 1 || M / N > n"),
+        ("", "(N != 0) & (n > 5) && M / N > 2"),
+        ("", "((N == 0) | (n > 5)) || M / N > 2"),
+    ] {
+        let nested = format!("{before} if {condition} {{ store(out, 1); }}");
+        for consts in [[0, 8, 1], [2, 8, 1], [8, 8, 0]] {
+            assert!(run_body(&nested, consts).is_some(), "{nested}, N = {}", consts[0]);
+        }
+    }
+}
+
+/// A right side that constexprs decide leaves out what lies in the branch, whatever the left side is.
+#[test]
+fn branches_that_the_right_side_leaves_out_are_not_bound() {
+    for ok in ["let ok = if N != 0 { n > 5 } else { false };", "let mut ok = n > 5;", "let ok = (N != 0) & (n > 5);"] {
+        // There is no tile of no elements.
+        let body = format!("{ok} let m = n; if ok && M / N > 2 {{ store(out + arange(0, M / N - 2), m); }}");
+        assert_eq!(run_body(&body, [8, 16, 1]), Some(vec![0; 3]), "{body}");
+    }
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use kernel_core::ir::Generic;
+use kernel_core::passes::{Bindings, bind};
+
 use super::support::{expand, func, on_half_the_stack};
 
 /// A kernel with that body, in which names that nothing reads are no mistake.
@@ -37,6 +40,31 @@ pub fn beyond() -> Vec<String> {
     let parts = format!("let t = ({});", "n, ".repeat(2000));
     let unknown: String = (0..150).map(|i| format!("store(out, unknown{i}); ")).collect();
     [returns, branches, parts, unknown].iter().map(|body| kernel(body)).collect()
+}
+
+/// What binding says of a kernel with a constexpr `N`.
+fn bound(body: &str, n: i64) -> Vec<String> {
+    let source = format!("fn k<const N: i64>(out: PtrMut<i64>) {{ {body} }}");
+    let generic = Generic::new(func(&source)).unwrap_or_else(|_| panic!("not generic: {source}"));
+    let bound = bind(&generic, &Bindings { consts: vec![n], ..Bindings::default() });
+    bound.err().unwrap_or_default().into_iter().map(|error| error.message.into()).collect()
+}
+
+#[test]
+fn an_unrolled_range_that_includes_the_greatest_constexpr_is_refused() {
+    let message = "under `#[unroll]` a constexpr that `..=` includes is 9223372036854775806 at most";
+    for range in ["N - 2..=N", "(N - 2..=N).rev()", "(N - 2..=N).step_by(2)", "N - 2..=maximum(N, 7)"] {
+        for body in ["store(out, i);", "if i == N { break; } store(out, i);"] {
+            let body = format!("#[unroll] for i in {range} {{ {body} }}");
+            let errors = bound(&body, i64::MAX);
+            assert!(errors.len() == 1 && errors[0].contains(message), "{body}: {errors:?}");
+            assert_eq!(bound(&body, i64::MAX - 1), Vec::<String>::new(), "{body}");
+        }
+    }
+    for range in ["N - 2..=i64::MAX", "(N - 2..=i64::MAX).rev()", "(N - 2..=N).rev().step_by(2)", "N - 2..N"] {
+        let body = format!("#[unroll] for i in {range} {{ store(out, i); }}");
+        assert_eq!(bound(&body, i64::MAX), Vec::<String>::new(), "{body}");
+    }
 }
 
 #[test]

@@ -1,20 +1,22 @@
-//! Variables that begin with an integer and become floats.
+//! Variables that begin with an integer and become floats, or numbers of a dtype parameter.
 //!
 //! A conversion inside of the loop, there and back, would cut off the fraction in every iteration:
 //!
 //! ```text
 //! let mut acc = 0;                    begin with a float: `let mut acc = 0.0;`
 //! acc = acc + load(x + i);            not `(acc as f32 + load(x + i)) as i32`
+//!
+//! let mut best = 0;                   begin with a `T`: `let mut best = 0 as T;`
+//! best = load(t + i);                 not `load(t + i) as i32`
 //! ```
 //!
-//! Only an assignment to the variable says that it becomes a float: a counter is converted where floats need it.
+//! Only an assignment to the variable says what it becomes: a counter is converted where others need it.
 
 use kernel_core::ir::{DType, DTypeBound, Dim, Dt, LimitKind};
 use syn::{Expr, LitInt};
 
 use super::{Binding, Checker, Operand};
 use crate::help::Help;
-use crate::source_range::SourceRange;
 use crate::tree::{Kind, NodeId, VOp, VarId};
 use crate::types::{Class, VElem, admits};
 
@@ -39,14 +41,15 @@ impl Checker<'_> {
     pub(super) fn begun_with_integer(&self, a: Operand, b: Operand) -> Option<Help> {
         [(a, b), (b, a)].into_iter().find_map(|(read, other)| {
             let var = self.reads.get(&read.node.0).filter(|var| self.assigned.contains(var))?;
-            self.begin_with_float(*var, other)
+            self.begin_with_number(*var, other)
         })
     }
 
-    /// What to write where a variable that began with an integer becomes this float.
-    pub(super) fn begin_with_float(&self, var: VarId, value: Operand) -> Option<Help> {
+    /// What to write where a variable that began with an integer becomes this float, or number of a dtype parameter.
+    pub(super) fn begin_with_number(&self, var: VarId, value: Operand) -> Option<Help> {
         let VElem::Data(dt) = self.ty(value).elem else { return None };
         let to = match self.types.known(dt) {
+            Some(to @ Dt::Param(_)) => to,
             Some(to) => Some(to).filter(|&to| admits(&self.func, to, DTypeBound::Float))?,
             None => Some(Dt::Known(DType::F32)).filter(|_| self.types.class(dt) == Some(Class::Float))?,
         };
@@ -55,39 +58,49 @@ impl Checker<'_> {
         if variable.name.rsplit_once('.').is_some_and(|(_, part)| part.parse::<usize>().is_err()) {
             return None;
         }
-        let (place, integer, float) = self.float_for(variable.begin, to)?;
+        let (begin, integer, number) = self.number_for(variable.begin, to)?;
+        let dtype = self.show_fixed(to);
         if variable.annotated {
-            let dtype = self.show_fixed(to);
-            return Some(format!("declare `{}` as {dtype} and begin with `{float}`", variable.name).into());
+            return Some(format!("declare `{}` as {dtype} and begin with `{number}`", variable.name).into());
         }
-        let help = Help::write(place, float.clone());
+        let place = self.node(begin).place;
+        let help = Help::write(place, number.clone());
+        let kind = if admits(&self.func, to, DTypeBound::Float) { "float".to_string() } else { dtype };
+        let wraps = if self.is_held(Operand { node: begin, place }, to) { "" } else { ", which may wrap" };
         let declared = self.source.text(self.node(variable.begin).place)?;
         let text = match declared.split_once(&integer) {
             Some((before, after)) if !variable.name.contains('.') => {
-                format!("begin with a float: `let mut {} = {before}{float}{after};`", variable.name)
+                format!("begin with a {kind}: `let mut {} = {before}{number}{after};`{wraps}", variable.name)
             }
-            _ => format!("`{}` begins with an integer: begin with `{float}`", variable.name),
+            _ => format!("`{}` begins with an integer: begin with `{number}`{wraps}", variable.name),
         };
         Some(help.said(text))
     }
 
-    /// The integer with which a variable begins, and the float that is written in its place.
-    fn float_for(&self, begin: NodeId, to: Dt) -> Option<(SourceRange, String, String)> {
-        let node = self.node(begin);
-        let text = || self.source.text(node.place);
+    /// The integer with which a variable begins, its source, and what is written in its place.
+    fn number_for(&self, begin: NodeId, to: Dt) -> Option<(NodeId, String, String)> {
+        let (node, float) = (self.node(begin), admits(&self.func, to, DTypeBound::Float));
+        let (text, dtype) = (|| self.source.text(node.place), self.bare_name(to));
         match &node.kind {
             Kind::Int(Dim::Const(_)) => {
                 let integer = text()?;
                 let literal: LitInt = syn::parse_str(integer.trim_start_matches('-')).ok()?;
                 let sign = if integer.starts_with('-') { "-" } else { "" };
-                let float = format!("{sign}{}.0", literal.base10_digits());
-                Some((node.place, integer, float))
+                let digits = format!("{sign}{}", literal.base10_digits());
+                let number = if float { format!("{digits}.0") } else { format!("{digits} as {dtype}") };
+                Some((begin, integer, number))
             }
             Kind::Op(VOp::Limit(kind @ (LimitKind::Min | LimitKind::Max)), _) => {
-                let limit = if *kind == LimitKind::Min { "NEG_INFINITY" } else { "INFINITY" };
-                Some((node.place, text()?, format!("{}::{limit}", self.show_fixed(to).replace('`', ""))))
+                let limit = match (kind, float) {
+                    (LimitKind::Min, true) => "NEG_INFINITY",
+                    (_, true) => "INFINITY",
+                    (LimitKind::Min, false) => "MIN",
+                    (_, false) => "MAX",
+                };
+                let has = admits(&self.func, to, DTypeBound::Num);
+                Some((begin, text()?, format!("{dtype}::{limit}"))).filter(|_| has)
             }
-            Kind::Op(_, operands) if operands.len() == 1 => self.float_for(operands[0], to),
+            Kind::Op(_, operands) if operands.len() == 1 => self.number_for(operands[0], to),
             _ => None,
         }
     }

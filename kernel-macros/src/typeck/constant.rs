@@ -80,6 +80,7 @@ impl Checker<'_> {
                 self.seen_by_element(Operand { node, place }, name)?;
                 self.stmts.push(Stmt::Read(node, *var));
                 self.reads.insert(node.0, *var);
+                self.varying.insert(node.0);
                 Ok(Val::One(Operand { node, place }))
             }
             Binding::Dim(constexpr) => self.use_constexpr(constexpr, place).map(Val::One),

@@ -97,6 +97,7 @@ impl Checker<'_> {
             }
         };
         let condition = condition.node;
+        self.note_results(condition, &results);
         self.stmts.push(Stmt::If(Box::new(IfStmt { condition, then, otherwise, results, place })));
         flow
     }

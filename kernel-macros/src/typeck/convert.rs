@@ -9,8 +9,7 @@
 //! count + index       u32 and i32: write `count as i64` and `index as i64`
 //! ```
 
-use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{DType, DTypeBound, Dim, Dt};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt, DtypeId};
 
 use super::{Checker, Operand};
 use crate::error::Reported;
@@ -19,7 +18,7 @@ use crate::quotient;
 use crate::source_range::SourceRange;
 use crate::spellings::without_parentheses;
 use crate::tree::Kind;
-use crate::types::{Class, DtRef, Mismatch, VElem, admits, may_be};
+use crate::types::{Class, Mismatch, VElem, admits};
 
 impl Checker<'_> {
     /// How to convert a value.
@@ -39,12 +38,12 @@ impl Checker<'_> {
     }
 
     /// `x as f32`, in parentheses where the expression around it would take it apart.
-    fn cast_source(&self, place: SourceRange, name: &str) -> String {
+    pub(super) fn cast_source(&self, place: SourceRange, name: &str) -> String {
         let code = format!("{} as {name}", self.source.operand(place));
         if self.source.binds_tighter(place) { format!("({code})") } else { code }
     }
 
-    fn bare_name(&self, dt: Dt) -> String {
+    pub(super) fn bare_name(&self, dt: Dt) -> String {
         self.show_fixed(dt).replace('`', "")
     }
 
@@ -64,7 +63,7 @@ impl Checker<'_> {
         Help::write(place, code.clone()).said(format!("compare: `{code}`"))
     }
 
-    fn is_integer(&self, operand: Operand) -> bool {
+    pub(super) fn is_integer(&self, operand: Operand) -> bool {
         match self.ty(operand).elem {
             VElem::Data(dt) => match self.types.known(dt) {
                 Some(dt) => admits(&self.func, dt, DTypeBound::Int),
@@ -125,13 +124,12 @@ impl Checker<'_> {
                 if matches!(self.node(literal.node).kind, Kind::Slot | Kind::Op(..)) && a.node != b.node {
                     let (left, right) = (self.show(a), self.show(b));
                     let message = format!("{what} needs one dtype, found {left} and {right}");
-                    let (changed, to) = match class {
-                        Class::Int => (literal, dt),
-                        Class::Float | Class::Any => (other, default_of(class)),
-                    };
-                    let help = match is_compound(what) && changed.node == a.node {
-                        true => self.variable(a, b, to),
-                        false => self.conversion(changed, to),
+                    let help = match dt {
+                        Dt::Known(DType::Bool) => self.conversion(literal, dt),
+                        Dt::Known(_) | Dt::Param(_) => {
+                            let own = |o: Operand| (o, if o.node == literal.node { default_of(class) } else { dt });
+                            self.agreement(own(a), own(b), what)
+                        }
                     };
                     return self.report_help(place, message, help);
                 }
@@ -142,7 +140,7 @@ impl Checker<'_> {
                 let integer = [a, b].into_iter().find(|&o| self.is_integer(o));
                 match integer {
                     Some(o) => {
-                        let help = self.as_float(o, DType::F32);
+                        let help = self.as_float(o, Dt::Known(DType::F32));
                         self.report_help(o.place, message, help)
                     }
                     None => self.report(place, message),
@@ -161,7 +159,7 @@ impl Checker<'_> {
     }
 
     /// The conversions after which two operands agree.
-    fn agreement(&self, (a, x): (Operand, Dt), (b, y): (Operand, Dt), what: &str) -> Help {
+    pub(super) fn agreement(&self, (a, x): (Operand, Dt), (b, y): (Operand, Dt), what: &str) -> Help {
         // A count is taken modulo the width, which its low bits decide.
         if ["<<", ">>", "rotate_"].iter().any(|counts| what.contains(counts)) {
             return self.conversion(b, x);
@@ -177,9 +175,18 @@ impl Checker<'_> {
                 Help { text: format!("write {}", text.join(" and ")), rewrites: codes }
             }
             None => {
-                let (left, right) = (self.cast_source(a.place, &self.bare_name(y)), self.bare_name(x));
-                let right = self.cast_source(b.place, &right);
-                format!("no dtype holds both: write `{left}` or `{right}`, whichever holds its values").into()
+                let other = self.bare_name(y);
+                let cast = self.cast_source(b.place, &self.bare_name(x));
+                match is_compound(what) {
+                    true => {
+                        let declared = format!("declare `{}` as `{other}`, or write `{cast}`", self.source(a));
+                        format!("no dtype holds both: {declared}, whichever holds the values").into()
+                    }
+                    false => {
+                        let left = self.cast_source(a.place, &other);
+                        format!("no dtype holds both: write `{left}` or `{cast}`, whichever holds its values").into()
+                    }
+                }
             }
         }
     }
@@ -195,10 +202,18 @@ impl Checker<'_> {
     fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
         match (x, y) {
             (Dt::Known(DType::Bool), other) | (other, Dt::Known(DType::Bool)) => Some(other),
+            // An accumulator holds what it accumulates.
+            (Dt::Param(sum), Dt::Param(of)) if self.accumulates(sum) == Some(of) => Some(x),
+            (Dt::Param(of), Dt::Param(sum)) if self.accumulates(sum) == Some(of) => Some(y),
             (Dt::Known(_) | Dt::Param(_), Dt::Known(_) | Dt::Param(_)) => {
                 meeting_of_any(&self.stands_for(x), &self.stands_for(y)).map(Dt::Known)
             }
         }
+    }
+
+    /// The dtype parameter whose accumulator another one is.
+    fn accumulates(&self, sum: DtypeId) -> Option<DtypeId> {
+        self.func.dtype_params[sum.index()].accumulator_of
     }
 
     /// The dtypes that one can stand for.
@@ -236,7 +251,12 @@ impl Checker<'_> {
         let other = (other.node != literal.node).then_some(other);
         let help = match (class, dt) {
             (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".into(),
-            (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d),
+            (Class::Int, dt) if admits(&self.func, dt, DTypeBound::Float) => self.as_float(literal, dt),
+            (Class::Int, Dt::Param(_)) if !self.is_held(literal, dt) => {
+                let help = self.conversion(literal, dt);
+                let text = help.text.replacen("write", "say that it may wrap:", 1);
+                help.said(text)
+            }
             (Class::Float, dt) if admits(&self.func, dt, DTypeBound::Int) => self.beside_integers(literal, other, dt),
             (Class::Float, Dt::Param(_)) if self.whole(literal.place).is_none() => {
                 format!("bound the dtype: `{name}: Float`; an integer would lose the fraction").into()
@@ -275,145 +295,38 @@ impl Checker<'_> {
     }
 
     /// The source of a float literal without its fraction, if that is zero.
-    fn whole(&self, literal: SourceRange) -> Option<String> {
+    pub(super) fn whole(&self, literal: SourceRange) -> Option<String> {
         let text = self.source.text(literal)?;
         let text = text.trim_start_matches('(').trim_end_matches(')');
         let digits = text.strip_suffix(".0").or_else(|| text.strip_suffix('.'))?;
         digits.trim_start_matches('-').chars().all(|c| c.is_ascii_digit()).then(|| digits.to_string())
     }
 
-    fn as_float(&self, operand: Operand, dtype: DType) -> Help {
+    /// Whether every dtype that one can stand for holds an integer, as far as that is known; floats round.
+    pub(super) fn is_held(&self, integer: Operand, dt: Dt) -> bool {
+        let value = match self.node(integer.node).kind {
+            Kind::Int(Dim::Const(value)) => value.into(),
+            Kind::BigInt(value) => value,
+            _ => return true,
+        };
+        let holds = |d: &DType| !d.is_int() || (d.int_min()..=d.int_max()).contains(&value);
+        self.stands_for(dt).iter().all(holds)
+    }
+
+    pub(super) fn as_float(&self, operand: Operand, to: Dt) -> Help {
         let source = self.source.text(operand.place).unwrap_or_default();
         let digits = source.trim_start_matches('-');
         match self.node(operand.node).kind {
             Kind::Int(Dim::Const(_)) if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) => {
                 Help::write(operand.place, format!("{source}.0"))
             }
-            _ => self.conversion(operand, Dt::Known(dtype)),
-        }
-    }
-
-    /// Says that an operation is not defined for a dtype; `beside` is the other operand, if there is one.
-    pub(super) fn lacks(
-        &mut self,
-        dt: DtRef,
-        needs: Needs,
-        what: &str,
-        place: SourceRange,
-        beside: Option<Operand>,
-    ) -> Reported {
-        let (wanted, bound) = match needs {
-            Needs::Bound(DTypeBound::Float) => ("a float", DTypeBound::Float),
-            Needs::Bound(DTypeBound::Int) => ("an integer", DTypeBound::Int),
-            Needs::Bound(DTypeBound::Signed) => ("a signed integer or a float", DTypeBound::Signed),
-            Needs::Bound(DTypeBound::Num) => ("a number", DTypeBound::Num),
-            Needs::Bound(DTypeBound::DType) | Needs::Any => ("a value", DTypeBound::DType),
-            Needs::Bits => ("an integer or a `bool`", DTypeBound::Int),
-        };
-        let message = format!("{what} needs {wanted}, found {}", self.show_dt(dt));
-        let known = self.types.known(dt);
-        let help = match (known, bound) {
-            (Some(Dt::Param(p)), _) if may_be(&self.func, Dt::Param(p), bound) => {
-                let name = &self.func.dtype_params[p.index()].name;
-                format!("bound the dtype: `{name}: {}`", bound.name()).into()
-            }
-            (Some(Dt::Known(DType::Bool)), DTypeBound::Num | DTypeBound::Signed) => self.counted(place, beside, what),
-            (Some(Dt::Known(unsigned)), DTypeBound::Signed) => self.negated(place, unsigned),
-            (_, DTypeBound::Float) if matches!(what, "`pow`" | "`powi`") => self.power_of(dt, place, beside),
-            (_, DTypeBound::Float) => self.first_as_float(place),
-            _ if what.contains("<<") || what.contains(">>") || needs == Needs::Bits => {
-                let source = self.source.operand(place);
-                let bits = if known == Some(Dt::Known(DType::F64)) { "u64" } else { "u32" };
-                format!("for its bits write `bitcast::<{bits}>({source})`, for its whole part `{source} as i32`").into()
-            }
-            _ => {
-                let to = if known == Some(Dt::Known(DType::F64)) { "i64" } else { "i32" };
-                self.first_as(place, to)
-            }
-        };
-        self.report_help(place, message, help)
-    }
-
-    fn first_as(&self, place: SourceRange, to: &str) -> Help {
-        if let Some(whole) = self.whole(place) {
-            return Help::write(place, whole);
-        }
-        let code = self.cast_source(place, to);
-        Help::write(place, code.clone()).said(format!("convert first: `{code}`"))
-    }
-
-    /// A power of an integer.
-    fn power_of(&self, dt: DtRef, place: SourceRange, exponent: Option<Operand>) -> Help {
-        let (help, number) = (self.first_as_float(place), self.source.operand(place));
-        let known = self.types.known(dt).is_some_and(|dt| admits(&self.func, dt, DTypeBound::Int));
-        if !known {
-            return help;
-        }
-        let exponent = exponent.and_then(|exponent| self.node(exponent.node).dim.as_ref()?.as_const());
-        let product = match exponent {
-            Some(times @ 2..=4) => format!("multiply: `{}`", vec![number; times as usize].join(" * ")),
-            Some(_) | None => format!("multiply in a loop: `for _ in 0..exponent {{ power *= {number}; }}`"),
-        };
-        format!("{product}; for a float convert first: `{}`", self.cast_source(place, "f32")).into()
-    }
-
-    fn first_as_float(&self, place: SourceRange) -> Help {
-        let written = self.source.text(place).unwrap_or_default();
-        let literal = written.trim_start_matches('-');
-        if !literal.is_empty() && literal.chars().all(|c| c.is_ascii_digit()) {
-            return Help::write(place, format!("{written}.0"));
-        }
-        match quotient::of_floats(&written, "f32") {
-            Some(code) => {
-                let code = if self.source.binds_tighter(place) { grouped(code) } else { code };
-                let whole = self.cast_source(place, "f32");
-                Help::write(place, code).and(&format!(", or `{whole}` for the quotient without its fraction"))
-            }
-            None => self.first_as(place, "f32"),
-        }
-    }
-
-    /// A `bool` where a number is due: one of the dtype beside it.
-    fn counted(&self, place: SourceRange, beside: Option<Operand>, what: &str) -> Help {
-        let dt = beside.and_then(|o| match self.ty(o).elem {
-            VElem::Data(dt) => Some(dt),
-            VElem::Ptr(_) => None,
-        });
-        let (to, zero) = match dt.map(|dt| (self.types.known(dt), self.types.class(dt))) {
-            Some((Some(Dt::Known(DType::Bool)), _)) | None => ("i32".to_string(), "0".to_string()),
-            Some((Some(Dt::Known(d)), _)) => (d.to_string(), if d.is_float() { "0.0" } else { "0" }.to_string()),
-            Some((Some(dt @ Dt::Param(_)), _)) => (self.bare_name(dt), format!("0 as {}", self.bare_name(dt))),
-            Some((None, Some(Class::Float))) => ("f32".to_string(), "0.0".to_string()),
-            Some((None, _)) => ("i32".to_string(), "0".to_string()),
-        };
-        let help = self.first_as(place, &to);
-        match beside {
-            Some(other) if what == "`*`" => {
-                let (mask, value) = (self.source.text(place), self.source.text(other.place));
-                let [mask, value] = [mask, value].map(|text| text.unwrap_or_else(|| "..".to_string()));
-                let mask = without_parentheses(&mask);
-                help.and(&format!("; to choose elements write `select({mask}, {value}, {zero})`"))
-            }
-            Some(_) | None => help,
-        }
-    }
-
-    /// `-x` of an unsigned number.
-    fn negated(&self, place: SourceRange, unsigned: DType) -> Help {
-        let source = self.source.operand(place);
-        match meeting(unsigned, DType::I8) {
-            Some(signed) => {
-                let code = self.cast_source(place, signed.name());
-                let text = format!("write `{code}` for a negative number, or `0 - {source}`, which wraps");
-                Help::write(place, code).said(text)
-            }
-            None => format!("write `0 - {source}`, which wraps").into(),
+            _ => self.conversion(operand, to),
         }
     }
 }
 
 /// An expression in parentheses, unless it is already.
-fn grouped(code: String) -> String {
+pub(super) fn grouped(code: String) -> String {
     if without_parentheses(&code) == code { format!("({code})") } else { code }
 }
 
@@ -429,7 +342,7 @@ pub(super) fn default_of(class: Class) -> Dt {
 
 /// The dtype to which two others are converted: one of the two if it holds the other's values, else the narrowest that
 /// holds both, as far as there is one. Integers beside `f32` and `f64` become floats, as everywhere.
-fn meeting(x: DType, y: DType) -> Option<DType> {
+pub(super) fn meeting(x: DType, y: DType) -> Option<DType> {
     if x == y {
         return Some(x);
     }

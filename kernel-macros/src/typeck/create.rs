@@ -1,6 +1,8 @@
 //! Values from nothing: program ids, ranges, constant tiles; and shapes.
 
-use kernel_core::ir::{CounterKind, CreateOp, DType, Dim};
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{BinaryOp, CounterKind, CreateOp, DType, Dim, ElementwiseOp, Op};
 use syn::{BinOp, Expr, ExprLit, Lit};
 
 use super::args::Args;
@@ -8,7 +10,7 @@ use super::{Binding, Checker, Context, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
-use crate::tree::{Kind, VOp};
+use crate::tree::{Kind, NodeId, VOp};
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};
 
 /// The largest number of elements of a tile.
@@ -170,7 +172,7 @@ impl Checker<'_> {
         let message = format!(
             "{what} is made of constexprs and literals by `+`, `-`, `*`, `/`, `%`, `minimum`, `maximum` and `1 << n`"
         );
-        let help = expr.and_then(|expr| self.without_shift(expr));
+        let help = expr.and_then(|expr| self.without_shift(expr)).or_else(|| self.declared_by_shift(operand.node));
         (message, help.unwrap_or_else(|| "make it a const generic of its own: `const N: usize`".into()))
     }
 
@@ -187,13 +189,41 @@ impl Checker<'_> {
             _ => return self.without_shift(&binary.left).or_else(|| self.without_shift(&binary.right)),
         };
         let power = match bare(&binary.right) {
-            Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) => {
-                1i64.checked_shl(count.base10_parse().ok()?).filter(|power| *power > 0)?.to_string()
-            }
+            Expr::Lit(ExprLit { lit: Lit::Int(count), .. }) => power_of_two(count.base10_parse().ok()?)?.to_string(),
             count => format!("(1 << {})", self.source.operand(SourceRange::of(count))),
         };
         let number = self.source.operand(SourceRange::of(&binary.left));
         Some(Help::write(SourceRange::of(bare(expr)), format!("{number} {sign} {power}")))
+    }
+
+    /// The same where the shift stands in the `let` of a name: what to write there.
+    fn declared_by_shift(&self, node: NodeId) -> Option<Help> {
+        let (mut stack, mut seen) = (vec![node], BTreeSet::new());
+        while let Some(id) = stack.pop() {
+            // A constexpr whose type is given is in no shape.
+            if self.annotated.contains(&id) {
+                return None;
+            }
+            let Kind::Op(VOp::Ready(op), args) = &self.node(id).kind else { continue };
+            // What is shifted comes first: it may be a shift itself.
+            stack.extend(args.iter().filter(|arg| self.node(**arg).dim.is_none() && seen.insert(arg.0)));
+            let sign = match op {
+                Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Shr }) => "/",
+                Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Shl }) => "*",
+                _ => continue,
+            };
+            let [number, count] = args.as_slice() else { continue };
+            let (Some(_), Some(by)) = (&self.node(*number).dim, &self.node(*count).dim) else { continue };
+            let power = match by.as_const() {
+                Some(count) => power_of_two(count)?.to_string(),
+                None => format!("(1 << {})", self.source.whole(self.node(*count).place)?),
+            };
+            let (place, number) = (self.node(id).place, self.source.whole(self.node(*number).place)?);
+            let (written, code) = (self.source.text(place)?, format!("{number} {sign} {power}"));
+            let text = format!("for `{written}` write `{code}`");
+            return Some(Help::write(place, code).said(text));
+        }
+        None
     }
 
     /// Refuses literal shapes that no tile can have.
@@ -230,6 +260,11 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// What a shift by that many bits multiplies or divides by.
+fn power_of_two(count: i64) -> Option<i64> {
+    1i64.checked_shl(u32::try_from(count).ok()?).filter(|power| *power > 0)
 }
 
 fn array_help(expr: &Expr) -> String {

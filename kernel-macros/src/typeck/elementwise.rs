@@ -95,7 +95,10 @@ impl Checker<'_> {
 
     pub(super) fn fma(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b, c] = self.arg_values(args)?;
-        let floats = [a, b, c].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Float), "`fma`"));
+        let needs = Needs::Bound(DTypeBound::Float);
+        let is_float = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.known(dt).is_some_and(|dt| needs.admits(&c.func, dt)));
+        let beside = [a, b, c].into_iter().find(|&operand| is_float(self, operand));
+        let floats = [a, b, c].map(|operand| self.need_beside(operand, needs, "`fma`", beside));
         floats.into_iter().collect::<Checked<()>>()?;
         let dt = self.unify(a, b, "`fma`", args.place)?;
         self.unify(a, c, "`fma`", args.place)?;

@@ -168,9 +168,6 @@ impl Checker<'_> {
             }
             _ => self.op(Op::unary(UnaryOp::Not), vec![operand.node], ty, place),
         };
-        if self.decided.contains(&operand.node.0) {
-            self.decided.insert(node.0);
-        }
         Operand { node, place }
     }
 

@@ -28,6 +28,7 @@ mod generics;
 mod hints;
 mod holds;
 mod jump;
+mod lacks;
 mod loop_hints;
 mod loops;
 mod macros;
@@ -276,8 +277,10 @@ pub struct Checker<'a> {
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
-    /// Truths that constexprs may decide, although values of the launch are in them, by node.
+    /// Scalars that constexprs may decide, although values of the launch are in them, by node.
     decided: BTreeSet<usize>,
+    /// Scalars that they decide if they decide what variables hold there, by node.
+    varying: BTreeSet<usize>,
     /// What `atomic_poll` has waited for.
     polled: Vec<NodeId>,
     /// Literals that are shifted by literals: these two, by node.
@@ -359,6 +362,7 @@ impl<'a> Checker<'a> {
             deferred: Vec::new(),
             annotated: Vec::new(),
             decided: BTreeSet::new(),
+            varying: BTreeSet::new(),
             polled: Vec::new(),
             literal_shifts: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
@@ -401,8 +405,12 @@ impl<'a> Checker<'a> {
                 CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Counter { .. }
             ))
         );
-        let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
+        let known = pure && !launch && ty.is_scalar();
+        let constexpr = known && args.iter().all(|&a| self.node(a).constexpr);
         let node = self.new_node(Node { kind: Kind::Op(op, args), ty, dim: None, constexpr, place });
+        if known && !constexpr {
+            self.note_operation(node);
+        }
         self.stmts.push(Stmt::Eval(node));
         node
     }

@@ -9,9 +9,10 @@
 //! N != 0 && M / N > 4                 if N != 0 { M / N > 4 } else { false }
 //! N != 0 && i < n && M / N > i        if N != 0 { (i < n) & (M / N > i) } else { false }
 //! i < n && N != 0 && M / N > i        the same
+//! ok && M / N > 4                     if ok { M / N > 4 } else { false }, where ok is an `if` on constexprs, or a variable
 //! ```
 
-use kernel_core::ir::{BinaryOp, Dim, Op};
+use kernel_core::ir::{Atom, BinaryOp, Dim, ElementwiseOp, Op};
 use syn::Expr;
 
 use super::{Checker, Context, Operand};
@@ -19,7 +20,7 @@ use crate::error::Checked;
 use crate::help::Help;
 use crate::source_range::SourceRange;
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
-use crate::types::{BOOL, VTy};
+use crate::types::{BOOL, VElem, VTy};
 
 /// Decisions of a chain that lie in each other at most. What stands behind more of them is a branch of its own.
 const MAX_NESTED: usize = 16;
@@ -54,7 +55,7 @@ impl Checker<'_> {
             }
             self.expect(operand, BOOL, "an operand of a logical operator")?;
         }
-        let asks = self.ask_constexprs(before);
+        let asks = self.asked_since(before);
         Ok(Operand { node: self.logical(and, left.node, Right { node: right.node, stmts, asks }, place), place })
     }
 
@@ -65,13 +66,20 @@ impl Checker<'_> {
         }
         let [known, right_known] = [left, right.node].map(|node| self.node(node).constexpr);
         let pure = right.stmts.iter().all(|stmt| self.is_pure(stmt));
+        // Branches cost more than what variables leave undecided is worth, unless it divides.
+        let guards = match right.asks {
+            Asks::Nothing => false,
+            Asks::Constexprs | Asks::Arithmetic => self.is_decided(left),
+            Asks::Quotients => self.may_be_decided(left),
+        };
+        let comes_first = right_known && !matches!(self.node(right.node).kind, Kind::Bool(_));
         let mut stmt = IfStmt { condition: left, then: Vec::new(), otherwise: Vec::new(), results: Vec::new(), place };
-        let value = if pure && !known && right_known && !matches!(self.node(right.node).kind, Kind::Bool(_)) {
+        let value = if pure && !known && comes_first && !(guards && right.asks >= Asks::Arithmetic) {
             // The left side has been evaluated, and constexprs decide whether anybody needs it.
             self.stmts.extend(right.stmts);
             stmt.condition = right.node;
             left
-        } else if !pure || known && !right_known || right.asks && self.is_decided(left) {
+        } else if !pure || known && !right_known || guards {
             *branch(&mut stmt, and) = right.stmts;
             right.node
         } else {
@@ -81,9 +89,7 @@ impl Checker<'_> {
         };
         let decided = self.is_decided(stmt.condition) || self.is_decided(value);
         let slot = self.short_value(and, &mut stmt, value, known && right_known);
-        if decided {
-            self.decided.insert(slot.0);
-        }
+        self.note(slot, decided, decided);
         self.stmts.push(Stmt::If(Box::new(stmt)));
         slot
     }
@@ -136,17 +142,59 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether constexprs may decide a truth, although values of the launch may be in it.
-    fn is_decided(&self, node: NodeId) -> bool {
+    /// Whether constexprs may decide a scalar, although values of the launch may be in it.
+    pub(super) fn is_decided(&self, node: NodeId) -> bool {
         self.node(node).constexpr || self.decided.contains(&node.0)
     }
 
-    /// Whether a value that was made since then depends on constexprs.
-    fn ask_constexprs(&self, before: usize) -> bool {
-        let symbolic = |dim: &Dim| dim.as_const().is_none();
-        self.nodes[before..]
-            .iter()
-            .any(|node| matches!(&node.kind, Kind::Int(dim) if symbolic(dim)) || node.ty.shape.iter().any(symbolic))
+    /// Whether they may if they decide what variables hold.
+    pub(super) fn may_be_decided(&self, node: NodeId) -> bool {
+        self.is_decided(node) || self.varying.contains(&node.0)
+    }
+
+    /// Notes whether constexprs may decide what an operation gives: all operands, or one of `&` and `|`.
+    pub(super) fn note_operation(&mut self, node: NodeId) {
+        let Kind::Op(op, args) = &self.node(node).kind else { return };
+        let one_decides = self.node(node).ty.elem == VElem::Data(BOOL)
+            && matches!(op, VOp::Ready(Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And | BinaryOp::Or })));
+        let of = |is: &dyn Fn(NodeId) -> bool| match one_decides {
+            true => args.iter().any(|&arg| is(arg)),
+            false => args.iter().all(|&arg| is(arg)),
+        };
+        let (decided, may_be) = (of(&|arg| self.is_decided(arg)), of(&|arg| self.may_be_decided(arg)));
+        self.note(node, decided, may_be);
+    }
+
+    /// Notes which results of an `if` on that condition constexprs may decide.
+    pub(super) fn note_results(&mut self, condition: NodeId, results: &[(NodeId, Option<NodeId>, Option<NodeId>)]) {
+        for &(slot, then, otherwise) in results {
+            if !self.node(slot).ty.is_scalar() {
+                continue;
+            }
+            let of = |is: &dyn Fn(NodeId) -> bool| is(condition) && [then, otherwise].into_iter().flatten().any(is);
+            let (decided, may_be) = (of(&|node| self.is_decided(node)), of(&|node| self.may_be_decided(node)));
+            self.note(slot, decided, may_be);
+        }
+    }
+
+    fn note(&mut self, node: NodeId, decided: bool, may_be: bool) {
+        if decided {
+            self.decided.insert(node.0);
+        } else if may_be {
+            self.varying.insert(node.0);
+        }
+    }
+
+    /// What the values that were made since then ask of constexprs.
+    fn asked_since(&self, before: usize) -> Asks {
+        let of = |node: &Node| {
+            let number = match &node.kind {
+                Kind::Int(dim) => asks(dim),
+                _ => Asks::Nothing,
+            };
+            node.ty.shape.iter().map(asks).fold(number, Asks::max)
+        };
+        self.nodes[before..].iter().map(of).max().unwrap_or(Asks::Nothing)
     }
 
     /// Whether a statement may run although its value is not needed.
@@ -184,8 +232,38 @@ struct Right {
     node: NodeId,
     /// What evaluates it.
     stmts: Vec<Stmt>,
-    /// Whether it asks for constexprs, whose values may make it a mistake.
-    asks: bool,
+    /// What it asks of constexprs, whose values may make it a mistake.
+    asks: Asks,
+}
+
+/// What a side asks of constexprs: the more, the more of their values are mistakes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Asks {
+    Nothing,
+    /// Their values.
+    Constexprs,
+    /// Sums, products and the like, which may not fit.
+    Arithmetic,
+    /// Quotients or remainders by constexprs, which may be zero.
+    Quotients,
+}
+
+/// What a dimension asks of constexprs.
+fn asks(dim: &Dim) -> Asks {
+    let terms = dim.terms();
+    match terms.as_slice() {
+        [] => return Asks::Nothing,
+        [(atoms, _)] if atoms.is_empty() => return Asks::Nothing,
+        [(atoms, 1)] if matches!(atoms.as_slice(), [Atom::Const(_)]) => return Asks::Constexprs,
+        _ => {}
+    }
+    let inner = |atom: &Atom| match atom {
+        Atom::Const(_) => Asks::Constexprs,
+        Atom::Div(_, by) | Atom::Rem(_, by) if by.as_const().is_none() => Asks::Quotients,
+        Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => asks(a).max(asks(b)),
+        Atom::Power(exponent) => asks(exponent),
+    };
+    terms.iter().flat_map(|(atoms, _)| atoms).map(inner).fold(Asks::Arithmetic, Asks::max)
 }
 
 /// How many decisions of a chain lie in each other, the last inside.

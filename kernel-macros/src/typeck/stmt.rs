@@ -316,7 +316,7 @@ impl Checker<'_> {
             let before = self.errors.list().len();
             let result = self.expect(operand, dt, &format!("what is assigned to `{name}`"));
             if result.is_err() && self.errors.list().len() == before + 1 {
-                match self.begin_with_float(var, operand) {
+                match self.begin_with_number(var, operand) {
                     Some(help) => self.errors.rehelp(help),
                     None if self.types.known(dt).is_some() => self.shadow_help(&name, operand),
                     None => {}

@@ -83,7 +83,11 @@ impl Checker<'_> {
         let dt = self.data(operand, what)?;
         match self.types.resolve(dt) {
             DtRef::Fixed(fixed) if needs.admits(&self.func, fixed) => Ok(()),
-            DtRef::Fixed(_) => Err(self.lacks(dt, needs, what, operand.place, beside)),
+            DtRef::Fixed(_) => {
+                let reported = self.lacks(dt, needs, what, operand.place, beside);
+                self.rehelp_beside_float(operand, needs, what, beside);
+                Err(reported)
+            }
             DtRef::Var(_) => {
                 let refused = match (self.types.class(dt), needs) {
                     (Some(Class::Int), Needs::Bound(DTypeBound::Float))
@@ -91,7 +95,9 @@ impl Checker<'_> {
                     (_, Needs::Bound(_) | Needs::Bits | Needs::Any) => false,
                 };
                 if refused {
-                    return Err(self.lacks(dt, needs, what, operand.place, beside));
+                    let reported = self.lacks(dt, needs, what, operand.place, beside);
+                    self.rehelp_beside_float(operand, needs, what, beside);
+                    return Err(reported);
                 }
                 self.deferred.push(Deferred { dt, needs, place: operand.place, what: what.to_string() });
                 Ok(())

@@ -120,11 +120,10 @@ impl<T: Real> Model<T> {
             let (table, lengths) = (cache.table.view(), lengths.view());
             let pages = PagedCache { k: k.view(), v: v.view(), table, lengths, k_scale: None, v_scale: None };
             let mut mixed = Tensor::zeros(device, x.shape())?;
-            let mut lse = Tensor::zeros(device, [sequences, self.shape.heads, tokens])?;
             let q = self.heads(&queries, sequences)?;
             let mut workspace = Tensor::empty(device, [attention::paged_decode_workspace(cx, q, &pages)?])?;
             let out = self.heads_mut(&mut mixed, sequences)?;
-            attention::paged_decode_into(cx, q, &pages, &Attention::default().causal(), &mut workspace, out, &mut lse)?;
+            attention::paged_decode_into(cx, q, &pages, &Attention::default().causal(), &mut workspace, out, None)?;
             x = self.after_attention(layer, self.linear_added(&mixed, layer, Matrix::Output, &x)?)?;
         }
         cache.length += tokens;

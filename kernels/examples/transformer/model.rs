@@ -150,7 +150,7 @@ impl<T: Real> Model<T> {
         let of = |x| self.heads(x, batch);
         let (q, k, v) = (of(&queries)?, of(&keys)?, of(&values)?);
         let out = self.heads_mut(&mut mixed, batch)?;
-        attention::forward_into(&self.cx, q, k, v, None, &Attention::default().causal(), out, &mut lse)?;
+        attention::forward_into(&self.cx, q, k, v, None, &Attention::default().causal(), out, Some(lse.view_mut()))?;
 
         let sum = self.linear_added(&mixed, layer, Matrix::Output, &x)?;
         let (out, rest) = self.rest(layer, sum)?;

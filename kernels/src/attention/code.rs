@@ -34,27 +34,28 @@ const HOPPER: Option<(u32, u32)> = Some((9, 0));
 /// A bias, packed sequences, a soft cap, a window that begins.
 const OPTIONS: [[bool; 4]; 3] = [[true, false, false, false], [false, false, true, false], [false, true, false, true]];
 
-/// The forward kernel of f16 as Hopper runs it.
-fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<Code> {
+/// The forward kernel of f16 as Hopper runs it, with or without logarithms of sums.
+fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4], lse: bool) -> Option<Code> {
     let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap, !packed && !window);
     let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv, LOOP: config.programs > 0 }
-        .request::<f16>(bias, packed, packed, cap, window)
+        .request::<f16>(bias, packed, packed, lse, cap, window)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .compile(Target::sm_90a());
-    code(&format!("forward {d} {dv}, bias {bias}, packed {packed}, cap {cap}, window {window}"), compiled, "sm_90a")
+    let name = format!("forward {d} {dv}, bias {bias}, packed {packed}, lse {lse}, cap {cap}, window {window}");
+    code(&name, compiled, "sm_90a")
 }
 
 #[test]
 fn forward_is_fed_and_spills_nothing() {
-    for (d, dv) in [(64, 64), (128, 128), (256, 256)] {
-        let Some(code) = forward(d, dv, [false; 4]) else { return };
+    for (d, dv, lse) in [(64, 64, true), (128, 128, true), (128, 128, false), (256, 256, true)] {
+        let Some(code) = forward(d, dv, [false; 4], lse) else { return };
         code.assert_clean("plain");
         code.assert_fed("plain");
         assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
     }
     for options in OPTIONS {
-        let Some(code) = forward(128, 128, options) else { return };
+        let Some(code) = forward(128, 128, options, true) else { return };
         code.assert_clean("with options");
         code.assert_fed("with options");
     }
@@ -142,7 +143,7 @@ fn deltas_are_computed_in_wide_accesses() {
 fn cached(rows: usize, fed: bool, page: Option<usize>) -> Option<Code> {
     let warps = if rows > 32 { 8 } else { 4 };
     let compiled = AttentionCachedConsts { BM: rows, BN: 64, D: 128, DV: 128, PAGE: page.unwrap_or(1), RUN: 64 }
-        .request::<f16, f16, f32>(fed, fed, page.is_some(), true, rows > 32, false, false, false)
+        .request::<f16, f16, f32>(fed, fed, page.is_some(), true, rows > 32, false, false, true, false)
         .num_warps(warps)
         .num_stages(if rows > 32 { 2 } else { 3 })
         .compile(Target::sm_90a());
@@ -173,7 +174,7 @@ fn cached_8_bits(rows: usize, d: usize, page: usize, run: usize) -> Option<(Code
     let config = DecodeConfig::blocks(HOPPER, order_of_lanes(d) == LANES, d, rows);
     let [block_k, warps, stages] = config;
     let compiled = AttentionCachedConsts { BM: rows, BN: block_k, D: d, DV: d, PAGE: page, RUN: run }
-        .request::<f16, F8E4M3, f32>(false, false, true, true, false, true, true, false)
+        .request::<f16, F8E4M3, f32>(false, false, true, true, false, true, true, true, false)
         .num_warps(warps as u32)
         .num_stages(stages as u32)
         .compile(Target::sm_90a());
@@ -207,8 +208,8 @@ fn latent_attention_is_fed_and_spills_nothing() {
     for (cap, block_k, parts) in cases {
         let consts = AttentionMlaConsts { BM: 64, BN: block_k, H: 256, P: 64 };
         let request = match parts {
-            true => consts.request::<f16, f32>(cap),
-            false => consts.request::<f16, f16>(cap).assume(one),
+            true => consts.request::<f16, f32>(true, cap),
+            false => consts.request::<f16, f16>(true, cap).assume(one),
         };
         // Of 64 keys four warps compute scores, and twice four sum up values.
         let shares = block_k == 64;
@@ -231,7 +232,7 @@ fn latent_attention_is_fed_and_spills_nothing() {
         assert!(code.report.contains(&format!("through 2 slots of {} bytes", 2 * 576 * block_k)), "{}", code.report);
     }
     // The smallest latent vectors.
-    let least = AttentionMlaConsts { BM: 64, BN: 64, H: 8, P: 16 }.request::<f16, f16>(false);
+    let least = AttentionMlaConsts { BM: 64, BN: 64, H: 8, P: 16 }.request::<f16, f16>(true, false);
     let Some(code) = code("latent, 16 elements", least.num_warps(8).num_stages(2).compile(Target::sm_90a()), "sm_90a")
     else {
         return;
@@ -289,7 +290,7 @@ fn block_bytes(d: usize, [block_q, ..]: [usize; 4]) -> usize {
 fn forward_fp8(d: usize, [block_q, block_k, warps, stages]: [usize; 4], several: bool) -> Option<Code> {
     let (part, two) = parts(d);
     let compiled = AttentionFp8Consts { BM: block_q, BN: block_k, D: d, DV: part, TWO: two, LOOP: several }
-        .request::<F8E4M3, f16>(true, true, true, false, false)
+        .request::<F8E4M3, f16>(true, true, true, true, false, false)
         .num_warps(warps as u32)
         .num_stages(stages as u32)
         .compile(Target::sm_90a());

@@ -2,7 +2,7 @@
 
 use super::device::{LOG2_E, absorb, finish, hide, hide_later, unseen};
 use super::options::{Attention, Places};
-use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
+use super::shape::{Problem, descriptor, logarithms, tile_dim};
 use crate::check::MOST_PROGRAMS;
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -106,7 +106,7 @@ pub(super) fn attention<
     q_starts: Option<Ptr<i32>>,
     k_starts: Option<Ptr<i32>>,
     out: PtrMut<T>,
-    lse: PtrMut<f32>,
+    lse: Option<PtrMut<f32>>,
     batches: i32,
     heads: i32,
     queries: i32,
@@ -195,8 +195,10 @@ pub(super) fn attention<
             rows = absorb(rows, scores, values, factor);
         }
         let (result, log) = finish(rows);
-        let lse = lse + (page as i64 * lse_batch + head as i64 * lse_head + q_start as i64);
-        store(lse + row, log as f32, mask = row < queries);
+        if let Some(lse) = lse {
+            let lse = lse + (page as i64 * lse_batch + head as i64 * lse_head + q_start as i64);
+            store(lse + row, log as f32, mask = row < queries);
+        }
         // The long rows of large heads leave no room to gather blocks in.
         if q_starts.is_some() || DV > 128 {
             let column = arange(0, DV);
@@ -278,12 +280,13 @@ pub fn forward<'a, T: Float>(
     Problem::of(&q, &k, &v)?;
     let mut out = Tensor::empty(cx.device(), [batch, heads, queries, v.shape()[3]])?;
     let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
-    forward_into(cx, q, k, v, None, options, &mut out, &mut lse)?;
+    forward_into(cx, q, k, v, None, options, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
 /// [`forward`], into tensors of the shapes of its results, and with a bias that is added to scaled scores (after the soft
-/// cap): `[batch, heads, queries, keys]`, which [`TensorView::broadcast`] makes of one for all batches or heads.
+/// cap): `[batch, heads, queries, keys]`, which [`TensorView::broadcast`] makes of one for all batches or heads. `lse`, which
+/// gradients need, is not written if it is not given.
 ///
 /// # Errors
 ///
@@ -297,9 +300,9 @@ pub fn forward_into<'a, 'b, T: Float>(
     bias: Option<TensorView<'a, T, 4>>,
     options: &Attention,
     out: impl Into<TensorViewMut<'b, T, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
-    launch(cx, [q.into(), k.into(), v.into()], bias, None, options, out.into(), lse.into())
+    launch(cx, [q.into(), k.into(), v.into()], bias, None, options, out.into(), lse)
 }
 
 /// [`forward`] of sequences of different lengths, which follow each other in packed tensors.
@@ -332,11 +335,12 @@ pub fn forward_packed<'a, T: Float>(
     Problem::of(&one_batch(&q)?, &one_batch(&k)?, &one_batch(&v)?)?;
     let mut out = Tensor::zeros(cx.device(), [tokens, heads, dv])?;
     let mut lse = Tensor::zeros(cx.device(), [heads, tokens])?;
-    forward_packed_into(cx, q, k, v, q_starts, k_starts, longest, options, &mut out, &mut lse)?;
+    forward_packed_into(cx, q, k, v, q_starts, k_starts, longest, options, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
-/// [`forward_packed`], into tensors of the shapes of its results. Rows of tokens that no sequence has are left as they are.
+/// [`forward_packed`], into tensors of the shapes of its results. Rows of tokens that no sequence has are left as they are, and
+/// `lse` is not written if it is not given.
 ///
 /// # Errors
 ///
@@ -352,13 +356,15 @@ pub fn forward_packed_into<'a, 'b, T: Float>(
     longest: usize,
     options: &Attention,
     out: impl Into<TensorViewMut<'b, T, 3>>,
-    lse: impl Into<TensorViewMut<'b, f32, 2>>,
+    lse: Option<TensorViewMut<'b, f32, 2>>,
 ) -> Result<()> {
     let packed = [one_batch(&q.into())?, one_batch(&k.into())?, one_batch(&v.into())?];
     let starts = Starts { q: q_starts.into(), k: k_starts.into(), longest };
-    let lse = lse.into();
-    let [heads, tokens] = lse.shape();
-    let lse = lse.reshape([1, heads, tokens])?;
+    let of_batch = |lse: TensorViewMut<'b, f32, 2>| {
+        let [heads, tokens] = lse.shape();
+        lse.reshape([1, heads, tokens])
+    };
+    let lse = lse.map(of_batch).transpose()?;
     launch(cx, packed, None, Some(starts), options, one_batch_mut(out.into())?, lse)
 }
 
@@ -381,20 +387,22 @@ fn launch<'a, T: Float>(
     starts: Option<Starts<'a>>,
     options: &Attention,
     out: TensorViewMut<'_, T, 4>,
-    lse: TensorViewMut<'_, f32, 3>,
+    lse: Option<TensorViewMut<'_, f32, 3>>,
 ) -> Result<()> {
     let problem = Problem::of(&q, &k, &v)?;
     let Problem { batch, heads, queries, keys, d, dv, group } = problem;
     check::shape("out", out.shape(), [batch, heads, queries, dv])?;
-    check::shape("lse", lse.shape(), [batch, heads, queries])?;
+    if let Some(lse) = &lse {
+        check::shape("lse", lse.shape(), [batch, heads, queries])?;
+    }
     let bias = bias.map(|bias| problem.bias(bias)).transpose()?;
     let places = Places::of(options, d)?;
     let (batches, longest) = problem.sequences(&starts)?;
     if out.is_empty() || batches == 0 || longest == 0 {
         return Ok(());
     }
-    let (out_strides, lse_strides) = (problem.last_contiguous("out", &out.as_view())?, lse.strides());
-    contiguous_last("lse", &lse.as_view())?;
+    let out_strides = problem.last_contiguous("out", &out.as_view())?;
+    let (lse, [lse_batch, lse_head, _]) = logarithms(lse)?;
     let dims = (tile_dim(d), tile_dim(dv));
     let plain = bias.is_none() && options.soft_cap.is_none();
     let even = starts.is_none() && options.left.is_none() && options.right.is_none();
@@ -416,7 +424,7 @@ fn launch<'a, T: Float>(
             MaybeView::from(starts.map(|starts| starts.q.elements())),
             MaybeView::from(starts.map(|starts| starts.k.elements())),
             out.elements(),
-            lse.elements(),
+            lse,
             check::size("q", batches)?,
             check::size("q", heads)?,
             check::size("q", longest)?,
@@ -434,8 +442,8 @@ fn launch<'a, T: Float>(
             out_strides[0],
             out_strides[1],
             out_strides[2],
-            lse_strides[0] as i64,
-            lse_strides[1] as i64,
+            lse_batch,
+            lse_head,
         )
         .grid(grid)
         .num_warps(config.num_warps as u32)

@@ -3,7 +3,7 @@
 use super::device::{LOG2_E, Rows, finish, hide, hide_later, unseen};
 use super::forward::{ForwardConfig, place_of};
 use super::options::{Attention, Places};
-use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
+use super::shape::{Problem, descriptor, logarithms, tile_dim};
 use crate::check::MOST_PROGRAMS;
 use crate::config::Key;
 use crate::workspace::Memory;
@@ -88,7 +88,7 @@ pub(super) fn attention_fp8<
     k_scale: Option<Ptr<f32>>,
     v_scale: Option<Ptr<f32>>,
     out: PtrMut<O>,
-    lse: PtrMut<f32>,
+    lse: Option<PtrMut<f32>>,
     batches: i32,
     heads: i32,
     queries: i32,
@@ -187,7 +187,9 @@ pub(super) fn attention_fp8<
             1.0
         };
         let (result, log) = finish(Rows { acc, peak, total });
-        store(lse + (batch as i64 * lse_batch + head as i64 * lse_head) + row, log, mask = row < queries);
+        if let Some(lse) = lse {
+            store(lse + (batch as i64 * lse_batch + head as i64 * lse_head) + row, log, mask = row < queries);
+        }
         out_blocks.store([batch, head, first, 0], reshape((result * unit) as O, [1, 1, BM, DV]));
         if TWO {
             let (result, _) = finish(Rows { acc: second, peak, total });
@@ -245,11 +247,12 @@ pub fn forward_fp8<'a, O: Float>(
     Problem::of(&q, &k, &v)?;
     let mut out = Tensor::empty(cx.device(), [batch, heads, queries, v.shape()[3]])?;
     let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
-    forward_fp8_into(cx, q, k, v, scales, options, &mut out, &mut lse)?;
+    forward_fp8_into(cx, q, k, v, scales, options, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
-/// [`forward_fp8`], into tensors of the shapes of its results. It allocates the copy of the values.
+/// [`forward_fp8`], into tensors of the shapes of its results; `lse` is not written if it is not given. It allocates the copy of
+/// the values.
 ///
 /// # Errors
 ///
@@ -263,10 +266,10 @@ pub fn forward_fp8_into<'a, 'b, O: Float>(
     scales: Fp8Scales<'a>,
     options: &Attention,
     out: impl Into<TensorViewMut<'b, O, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
     let (q, k, v) = (q.into(), k.into(), v.into());
-    run(cx, [q, k, v], scales, options, (out.into(), lse.into()), None)
+    run(cx, [q, k, v], scales, options, (out.into(), lse), None)
 }
 
 /// [`forward_fp8_into`], with a workspace for the copy of the values: it has as many elements as [`forward_fp8_workspace`]
@@ -284,11 +287,11 @@ pub fn forward_fp8_into_with<'a, 'b, O: Float>(
     scales: Fp8Scales<'a>,
     options: &Attention,
     out: impl Into<TensorViewMut<'b, O, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
     workspace: impl Into<TensorViewMut<'b, F8E4M3, 1>>,
 ) -> Result<()> {
     let (inputs, workspace) = ([q.into(), k.into(), v.into()], workspace.into());
-    run(cx, inputs, scales, options, (out.into(), lse.into()), Some(workspace))
+    run(cx, inputs, scales, options, (out.into(), lse), Some(workspace))
 }
 
 /// How many elements of 8 bits [`forward_fp8_into_with`] needs as its workspace for values of this shape, whatever the device:
@@ -303,7 +306,7 @@ fn run<O: Float>(
     [q, k, v]: [TensorView<'_, F8E4M3, 4>; 3],
     scales: Fp8Scales<'_>,
     options: &Attention,
-    (out, lse): (TensorViewMut<'_, O, 4>, TensorViewMut<'_, f32, 3>),
+    (out, lse): (TensorViewMut<'_, O, 4>, Option<TensorViewMut<'_, f32, 3>>),
     workspace: Option<TensorViewMut<'_, F8E4M3, 1>>,
 ) -> Result<()> {
     let problem = Problem::of(&q, &k, &v)?;
@@ -381,11 +384,13 @@ fn launch<O: Float>(
     scales: Fp8Scales<'_>,
     options: &Attention,
     out: TensorViewMut<'_, O, 4>,
-    lse: TensorViewMut<'_, f32, 3>,
+    lse: Option<TensorViewMut<'_, f32, 3>>,
 ) -> Result<()> {
     let Problem { batch, heads, queries, keys, d, dv, group } = problem;
     check::shape("out", out.shape(), [batch, heads, queries, dv])?;
-    check::shape("lse", lse.shape(), [batch, heads, queries])?;
+    if let Some(lse) = &lse {
+        check::shape("lse", lse.shape(), [batch, heads, queries])?;
+    }
     let of_heads = [batch, k.shape()[1]];
     let (q_scale, q_strides) = scale("q_scale", scales.q, of_heads)?;
     let (k_scale, k_strides) = scale("k_scale", scales.k, of_heads)?;
@@ -394,8 +399,8 @@ fn launch<O: Float>(
     if out.is_empty() {
         return Ok(());
     }
-    let (out_strides, lse_strides) = (problem.last_contiguous("out", &out.as_view())?, lse.strides());
-    contiguous_last("lse", &lse.as_view())?;
+    let out_strides = problem.last_contiguous("out", &out.as_view())?;
+    let (lse, [lse_batch, lse_head, _]) = logarithms(lse)?;
     let dims = (tile_dim(d), tile_dim(dv));
     let plain = options.soft_cap.is_none();
     let config = cx.config(Key::of(F8E4M3::ELEMENT, "scaled"), &[d, queries, keys], || {
@@ -422,7 +427,7 @@ fn launch<O: Float>(
         k_scale,
         v_scale,
         out.elements(),
-        lse.elements(),
+        lse,
         check::size("q", batch)?,
         check::size("q", heads)?,
         check::size("q", queries)?,
@@ -443,8 +448,8 @@ fn launch<O: Float>(
         out_strides[0],
         out_strides[1],
         out_strides[2],
-        lse_strides[0] as i64,
-        lse_strides[1] as i64,
+        lse_batch,
+        lse_head,
     )
     .grid(grid)
     .num_warps(config.num_warps as u32)

@@ -1,7 +1,7 @@
 //! Merging of attention over parts of the keys.
 
 use super::device::{LN_2, LOG2_E};
-use super::shape::contiguous_last;
+use super::shape::{contiguous_last, logarithms};
 use crate::arguments::packed;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
@@ -13,7 +13,7 @@ pub(super) fn attention_merge<P: Float, T: Float, const D: usize>(
     parts: Ptr<P>,
     logs: Ptr<f32>,
     out: PtrMut<T>,
-    lse: PtrMut<f32>,
+    lse: Option<PtrMut<f32>>,
     count: i32,
     columns: i32,
     part: i64,
@@ -52,7 +52,9 @@ pub(super) fn attention_merge<P: Float, T: Float, const D: usize>(
     let weight = select(empty, 1.0, total);
     let log = select(empty, f32::NEG_INFINITY, (peak + log2(weight)) * (LN_2 as f64 as f32));
     store(out + (batch * out_batch + head * out_head + row * out_row) + column, (sums / weight) as T, mask = mask);
-    store(lse + (batch * lse_batch + head * lse_head + row), log);
+    if let Some(lse) = lse {
+        store(lse + (batch * lse_batch + head * lse_head + row), log);
+    }
 }
 
 /// Attention over all keys from attention over parts of them: with `w[p] = exp(lse[p])`,
@@ -78,11 +80,11 @@ pub fn merge<'a, P: Float, T: Float>(
     let [_, batch, heads, queries, d] = parts.shape();
     let mut out = Tensor::empty(cx.device(), [batch, heads, queries, d])?;
     let mut lse = Tensor::empty(cx.device(), [batch, heads, queries])?;
-    merge_into(cx, parts, logs, &mut out, &mut lse)?;
+    merge_into(cx, parts, logs, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
-/// [`merge`], into tensors of the shapes of its results.
+/// [`merge`], into tensors of the shapes of its results; `out_lse` is not written if it is not given.
 ///
 /// # Errors
 ///
@@ -92,17 +94,19 @@ pub fn merge_into<'a, 'b, P: Float, T: Float>(
     parts: impl Into<TensorView<'a, P, 5>>,
     lse: impl Into<TensorView<'a, f32, 4>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
-    out_lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    out_lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
-    let (parts, logs, out, out_lse) = (parts.into(), lse.into(), out.into(), out_lse.into());
+    let (parts, logs, out) = (parts.into(), lse.into(), out.into());
     let [count, batch, heads, queries, d] = parts.shape();
     check::shape("lse", logs.shape(), [count, batch, heads, queries])?;
     check::shape("out", out.shape(), [batch, heads, queries, d])?;
-    check::shape("out_lse", out_lse.shape(), [batch, heads, queries])?;
+    if let Some(lse) = &out_lse {
+        check::shape("out_lse", lse.shape(), [batch, heads, queries])?;
+        contiguous_last("out_lse", &lse.as_view())?;
+    }
     contiguous_last("parts", &parts)?;
     contiguous_last("lse", &logs)?;
     contiguous_last("out", &out.as_view())?;
-    contiguous_last("out_lse", &out_lse.as_view())?;
     let from: [i64; 5] = parts.strides().map(|stride| stride as i64);
     let logs_from = logs.strides().map(|stride| stride as i64);
     launch(cx, [count, batch, heads, queries, d], (parts.elements(), from), (logs.elements(), logs_from), out, out_lse)
@@ -114,19 +118,20 @@ fn launch<P: Float, T: Float>(
     (parts, from): (View<'_, P>, [i64; 5]),
     (logs, logs_from): (View<'_, f32>, [i64; 4]),
     out: TensorViewMut<'_, T, 4>,
-    lse: TensorViewMut<'_, f32, 3>,
+    lse: Option<TensorViewMut<'_, f32, 3>>,
 ) -> Result<()> {
     // Logarithms are written of heads without elements, too.
-    if lse.is_empty() {
+    if [batch, heads, queries].contains(&0) || (d == 0 && lse.is_none()) {
         return Ok(());
     }
-    let (to, lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
+    let to = out.strides().map(|stride| stride as i64);
+    let (lse, lse_to) = logarithms(lse)?;
     AttentionMergeConsts { D: d.next_power_of_two().max(32) }
         .call(
             parts,
             logs,
             out.elements(),
-            lse.elements(),
+            lse,
             check::size("parts", count)?,
             check::size("parts", d)?,
             from[0],

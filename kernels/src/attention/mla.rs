@@ -4,7 +4,7 @@ use super::device::{LOG2_E, Rows, finish};
 use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
 use super::parts::{self, Partial, one_part};
-use super::shape::contiguous_last;
+use super::shape::{contiguous_last, logarithms};
 use crate::config::{Key, config};
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::prelude::*;
@@ -90,7 +90,7 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
     table: Ptr<i32>,
     lengths: Ptr<i32>,
     out: PtrMut<O>,
-    lse: PtrMut<f32>,
+    lse: Option<PtrMut<f32>>,
     parts: i32,
     heads: i32,
     queries: i32,
@@ -176,8 +176,10 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
     let columns = arange(0, H);
     store(out + out_rows[(.., None)] + columns, result_0 as O, mask = inside[(.., None)]);
     store(out + out_rows[(.., None)] + (columns + H), result_1 as O, mask = inside[(.., None)]);
-    let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
-    store(lse + (to + query as i64 + head as i64 * lse_head), log as f32, mask = inside);
+    if let Some(lse) = lse {
+        let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
+        store(lse + (to + query as i64 + head as i64 * lse_head), log as f32, mask = inside);
+    }
 }
 
 /// The cache of multi-head latent attention: for each token a latent vector, and what has the token's position in it.
@@ -273,11 +275,11 @@ pub fn mla_decode<'a, T: Float>(
     let mut workspace = Tensor::empty(cx.device(), [mla_decode_workspace(cx, q, cache)?])?;
     let mut out = Tensor::empty(cx.device(), [sequences, heads, queries, rank])?;
     let mut lse = Tensor::empty(cx.device(), [sequences, heads, queries])?;
-    mla_decode_into(cx, q, cache, options, &mut workspace, &mut out, &mut lse)?;
+    mla_decode_into(cx, q, cache, options, &mut workspace, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
-/// [`mla_decode`], into tensors of the shapes of its results. It allocates nothing.
+/// [`mla_decode`], into tensors of the shapes of its results; `lse` is not written if it is not given. It allocates nothing.
 ///
 /// `workspace` is without gaps and has as many elements as [`mla_decode_workspace`] says, or more; what it holds does not
 /// matter.
@@ -292,15 +294,17 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     options: &Attention,
     workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
-    let (q, out, lse) = (q.into(), out.into(), lse.into());
+    let (q, out) = (q.into(), out.into());
     let sizes = sizes(&q, cache)?;
     let Sizes { sequences, heads, queries, rank, .. } = sizes;
     check::shape("out", out.shape(), [sequences, heads, queries, rank])?;
-    check::shape("lse", lse.shape(), [sequences, heads, queries])?;
+    if let Some(lse) = &lse {
+        check::shape("lse", lse.shape(), [sequences, heads, queries])?;
+        contiguous_last("lse", &lse.as_view())?;
+    }
     contiguous_last("out", &out.as_view())?;
-    contiguous_last("lse", &lse.as_view())?;
     let places = Places::of(&options.with_scale("heads before the absorption")?, rank)?;
     if out.is_empty() {
         return Ok(());
@@ -309,9 +313,9 @@ pub fn mla_decode_into<'a, 'b, T: Float>(
     let partial = Partial::of(workspace.into(), config.parts, [sequences, heads, queries, rank])?;
     let launch = Launch { q, cache, sizes, places, soft_cap: options.soft_cap, config };
     let Some(Partial { mut sums, mut logs }) = partial else {
-        return launch.run(cx, one_part(out)?, one_part(lse)?);
+        return launch.run(cx, one_part(out)?, lse.map(one_part).transpose()?);
     };
-    launch.run(cx, sums.reborrow(), logs.reborrow())?;
+    launch.run(cx, sums.reborrow(), Some(logs.reborrow()))?;
     merge_into(cx, sums.as_view(), logs.as_view(), out, lse)
 }
 
@@ -370,13 +374,19 @@ struct Launch<'a, 'c, T: DType> {
 }
 
 impl<T: Float> Launch<'_, '_, T> {
-    fn run<O: Float>(&self, cx: &Context, out: TensorViewMut<'_, O, 5>, lse: TensorViewMut<'_, f32, 4>) -> Result<()> {
+    fn run<O: Float>(
+        &self,
+        cx: &Context,
+        out: TensorViewMut<'_, O, 5>,
+        lse: Option<TensorViewMut<'_, f32, 4>>,
+    ) -> Result<()> {
         let Launch { cache, sizes, places, config, .. } = self;
         let (rank, width) = (sizes.rank, sizes.rank + sizes.positions);
         let queries = self.q.permute([0, 2, 1, 3])?;
         let (content, turned) = (queries.narrow(3, 0..rank)?, queries.narrow(3, rank..width)?);
         let (latent, position) = (cache.tokens.narrow(2, 0..rank)?, cache.tokens.narrow(2, rank..width)?);
-        let (to, lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
+        let to = out.strides().map(|stride| stride as i64);
+        let (lse, lse_to) = logarithms(lse)?;
         AttentionMlaConsts { BM: config.block_heads, BN: config.block_k, H: rank / 2, P: sizes.positions }
             .call(
                 &TensorDesc::with_strides(content.elements(), content.shape(), content.strides())?,
@@ -386,7 +396,7 @@ impl<T: Float> Launch<'_, '_, T> {
                 cache.table.elements(),
                 cache.lengths.elements(),
                 out.elements(),
-                lse.elements(),
+                lse,
                 check::size("parts", config.parts)?,
                 check::size("q", sizes.heads)?,
                 check::size("q", sizes.queries)?,

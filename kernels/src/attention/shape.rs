@@ -2,7 +2,8 @@
 
 use super::forward::Starts;
 use super::options::MOST;
-use crate::{TensorView, check};
+use crate::{TensorView, TensorViewMut, check};
+use tilewright::launch::MaybeViewMut;
 use tilewright::{DType, Result, TensorDesc};
 
 /// The largest dimension of a head.
@@ -46,8 +47,11 @@ impl Problem {
                 return Err(check::invalid(name, format!("has {size} rows"), format!("there are at most {MOST}")));
             }
         }
-        if heads > 0 && (kv_heads == 0 || heads % kv_heads != 0) {
-            let hint = format!("the {heads} heads of `q` must be a multiple of them");
+        if heads > 0 && !heads.is_multiple_of(kv_heads) {
+            let hint = match kv_heads {
+                0 => format!("the {heads} heads of `q` need one or more"),
+                _ => format!("the {heads} heads of `q` must be a multiple of them"),
+            };
             return Err(check::invalid("k", format!("has {kv_heads} heads"), hint));
         }
         let group = heads.checked_div(kv_heads).unwrap_or(1);
@@ -108,4 +112,14 @@ pub(super) fn descriptor<'a, T: DType>(name: &str, view: &TensorView<'a, T, 4>) 
     let mut strides = view.strides();
     strides[3] = 1;
     TensorDesc::with_strides(view.elements(), view.shape(), strides)
+}
+
+/// The elements of logarithms of sums, if they are asked for, and their strides.
+pub(super) fn logarithms<const R: usize>(
+    lse: Option<TensorViewMut<'_, f32, R>>,
+) -> Result<(MaybeViewMut<'_, f32>, [i64; R])> {
+    let Some(lse) = lse else { return Ok((MaybeViewMut::from(None), [0; R])) };
+    contiguous_last("lse", &lse.as_view())?;
+    let strides = lse.strides().map(|stride| stride as i64);
+    Ok((MaybeViewMut::from(Some(lse.elements())), strides))
 }

@@ -12,9 +12,12 @@ fn check<T: Real>(cx: &Context, case: Case) -> Result<(), Error> {
     let mut lse = Tensor::zeros(cx.device(), [case.batch, case.heads, case.queries])?;
     let bias = inputs.bias.as_ref().map(Tensor::view);
     let Inputs { q, k, v, .. } = &inputs;
-    attention::forward_into(cx, q, k, v, bias, &case.options(), &mut out, &mut lse)?;
+    attention::forward_into(cx, q, k, v, bias, &case.options(), &mut out, Some(lse.view_mut()))?;
     assert_close(&format!("{case:?}"), &out.to_vec()?, &want.out, |at, _| want.out_bounds[at]);
     assert_close(&format!("lse, {case:?}"), &lse.to_vec()?, &want.lse, |at, _| want.lse_bounds[at]);
+    let mut alone = Tensor::zeros(cx.device(), out.shape())?;
+    attention::forward_into(cx, q, k, v, bias, &case.options(), &mut alone, None)?;
+    assert!(alone.to_vec()? == out.to_vec()?, "without lse, {case:?}");
     Ok(())
 }
 
@@ -96,10 +99,9 @@ fn a_bias_may_be_repeated() {
         inputs.reals.bias = Some(reals.repeat(4));
         let want = expected::<f32>(&case, &inputs.reals);
         let mut out = Tensor::zeros(cx.device(), [2, 2, 9, 16])?;
-        let mut lse = Tensor::zeros(cx.device(), [2, 2, 9])?;
         let bias = bias.view().broadcast(0, 2)?.broadcast(1, 2)?;
         let Inputs { q, k, v, .. } = &inputs;
-        attention::forward_into(cx, q, k, v, Some(bias), &case.options(), &mut out, &mut lse)?;
+        attention::forward_into(cx, q, k, v, Some(bias), &case.options(), &mut out, None)?;
         assert_close("repeated", &out.to_vec()?, &want.out, |at, _| want.out_bounds[at]);
         Ok(())
     });
@@ -124,9 +126,8 @@ fn attention_of_strided_tensors() {
         let x = super::reference::Reals { q: pick(0), k: pick(1), v: pick(2), bias: None };
         let want = expected::<f16>(&case, &x);
         let mut out = Tensor::<f16, 4>::zeros(cx.device(), [2, 37, 2, 16])?;
-        let mut lse = Tensor::zeros(cx.device(), [2, 2, 37])?;
         let heads = out.view_mut().permute([0, 2, 1, 3])?;
-        attention::forward_into(cx, q, k, v, None, &case.options(), heads, &mut lse)?;
+        attention::forward_into(cx, q, k, v, None, &case.options(), heads, None)?;
         let out = out.view().permute([0, 2, 1, 3])?.to_vec()?;
         assert_close("strided", &out, &want.out, |at, _| want.out_bounds[at]);
         Ok(())
@@ -154,6 +155,9 @@ fn packed_sequences() {
         let (q_starts, k_starts) = (starts(|l| l.0)?, starts(|l| l.1)?);
         let options = Attention::default().scale(0.25).causal();
         let (out, lse) = attention::forward_packed(cx, &q, &k, &v, &q_starts, &k_starts, 40, &options)?;
+        let mut alone = Tensor::zeros(cx.device(), out.shape())?;
+        attention::forward_packed_into(cx, &q, &k, &v, &q_starts, &k_starts, 40, &options, &mut alone, None)?;
+        assert!(alone.to_vec()? == out.to_vec()?, "without lse");
         let out = out.view().permute([1, 0, 2])?.to_vec()?;
         let lse = lse.to_vec()?;
         let (mut q_from, mut k_from) = (0, 0);
@@ -266,7 +270,7 @@ fn attention_refuses_what_does_not_fit() {
         assert!(error.contains("`k` has") && error.contains("last dimension is not contiguous"), "{error}");
         let (mut out, mut lse) = (x([1, 4, 8, 16])?, Tensor::<f32, 3>::zeros(cx.device(), [1, 8, 4])?);
         let across = lse.view_mut().permute([0, 2, 1])?;
-        let error = message(attention::forward_into(cx, &q, &k, &k, None, &options, &mut out, across));
+        let error = message(attention::forward_into(cx, &q, &k, &k, None, &options, &mut out, Some(across)));
         assert!(error.contains("`lse` has") && error.contains("last dimension is not contiguous"), "{error}");
         Ok(())
     });

@@ -59,7 +59,11 @@ fn check<O: Real>(cx: &Context, case: Case) -> Result<(), Error> {
     let scaled = Scaled::new(cx, &case)?;
     let Inputs { q, k, v, .. } = &scaled.inputs;
     let (out, lse) = attention::forward_fp8::<O>(cx, q, k, v, scaled.scales(), &case.options())?;
-    scaled.check(&format!("{case:?}"), &out, &lse)
+    scaled.check(&format!("{case:?}"), &out, &lse)?;
+    let mut alone = Tensor::<O, 4>::zeros(cx.device(), out.shape())?;
+    attention::forward_fp8_into(cx, q, k, v, scaled.scales(), &case.options(), &mut alone, None)?;
+    assert!(alone.to_vec()? == out.to_vec()?, "without lse, {case:?}");
+    Ok(())
 }
 
 #[test]

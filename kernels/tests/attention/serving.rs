@@ -198,6 +198,9 @@ fn check_paged<T: Real, K: Float>(
     let tokens = Tensor::upload(cx.device(), &tokens, [LENGTHS.len() * queries, heads, d])?;
     let starts = Tensor::upload(cx.device(), &[0, 2, 4, 6], [4])?;
     let (packed, packed_lse) = attention::paged_prefill(cx, &tokens, &starts, queries, &cache, &options)?;
+    let mut alone = Tensor::zeros(cx.device(), packed.shape())?;
+    attention::paged_prefill_into(cx, &tokens, &starts, queries, &cache, &options, &mut alone, None)?;
+    assert!(alone.to_vec()? == packed.to_vec()?, "without lse");
     let packed = packed.view().permute([1, 0, 2])?.to_vec()?;
     let packed_lse = packed_lse.to_vec()?;
 
@@ -310,7 +313,7 @@ fn states_of_heads_without_elements_merge() {
         let more = merging(&want, &[1.0]);
         // What is there before does not count.
         let mut lse = Tensor::upload(cx.device(), &[7.0; 3], [1, 1, 3])?;
-        attention::merge_into(cx, &outs, &lses, &mut out, &mut lse)?;
+        attention::merge_into(cx, &outs, &lses, &mut out, Some(lse.view_mut()))?;
         assert_close("merge", &lse.to_vec()?, &want, |_, _| more);
         let part = |at| Ok::<_, Error>((outs.view().select::<4>(0, at)?, lses.view().select::<3>(0, at)?));
         let mut lse = Tensor::upload(cx.device(), &[7.0; 3], [1, 1, 3])?;
@@ -457,8 +460,8 @@ fn rows_for_other_pages_serve_calls_whose_pages_they_divide() -> Result<(), Erro
     Ok(())
 }
 
-/// The workspace and the results of decoding.
-type Given<'a, T> = (TensorViewMut<'a, f32, 1>, TensorViewMut<'a, T, 4>, TensorViewMut<'a, f32, 3>);
+/// The workspace and the results of decoding, with or without logarithms of sums.
+type Given<'a, T> = (TensorViewMut<'a, f32, 1>, TensorViewMut<'a, T, 4>, Option<TensorViewMut<'a, f32, 3>>);
 
 /// Checks that `run` decodes in so many parts as the form that allocates has done, within a workspace of the size that it
 /// `needs`: no other memory, as a capture refuses allocations, and no launch where the workspace does not do.
@@ -479,29 +482,31 @@ fn check_workspace<T: Real>(
     let mut lse = Tensor::<f32, 3>::zeros(cx.device(), want_lse.shape())?;
 
     let mut gaps = Tensor::<f32, 2>::zeros(cx.device(), [needs.max(2), 2])?;
-    let refused = run(cx, (gaps.view_mut().select(1, 0)?, out.view_mut(), lse.view_mut()));
+    let refused = run(cx, (gaps.view_mut().select(1, 0)?, out.view_mut(), Some(lse.view_mut())));
     assert_eq!(message(refused), "`workspace` is not contiguous; give a tensor without gaps");
     if parts > 1 {
         let mut small = Tensor::<f32, 1>::zeros(cx.device(), [needs - 1])?;
-        let refused = run(cx, (small.view_mut(), out.view_mut(), lse.view_mut()));
+        let refused = run(cx, (small.view_mut(), out.view_mut(), None));
         let wanted = format!("`workspace` has {} elements; the results of {parts} parts need {needs}", needs - 1);
         assert_eq!(message(refused), wanted);
     }
     assert_eq!(bits(out.view())?, bits(nothing.view())?);
 
-    for more in [0, 5] {
+    for (more, has_lse) in [(0, true), (5, true), (0, false)] {
         let mut workspace = Tensor::upload(cx.device(), &vec![f32::NAN; needs + more], [needs + more])?;
         let stream = cx.device().new_stream()?;
         let graph = stream.capture(|stream| {
             let cx = cx.clone().with_stream(stream);
-            run(&cx, (workspace.view_mut(), out.view_mut(), lse.view_mut()))
+            run(&cx, (workspace.view_mut(), out.view_mut(), has_lse.then(|| lse.view_mut())))
         })?;
         assert_eq!(graph.len(), if parts > 1 { 2 } else { 1 });
         graph.replay()?;
         assert_eq!(bits(out.view())?, bits(want.view())?);
-        assert_eq!(lse_bits(&lse)?, lse_bits(&want_lse)?);
+        let logarithms = if has_lse { &want_lse } else { &Tensor::zeros(cx.device(), want_lse.shape())? };
+        assert_eq!(lse_bits(&lse)?, lse_bits(logarithms)?);
         assert!(workspace.to_vec()?[needs..].iter().all(|x| x.is_nan()), "what is not needed is not written");
         out = Tensor::zeros(cx.device(), want.shape())?;
+        lse = Tensor::zeros(cx.device(), want_lse.shape())?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use half::{bf16, f16};
 use tilewright::prelude::*;
+use tilewright_tests::data::{bf16_from_f64, f16_from_f64};
 
 use crate::runner::{Failure, Outcome};
 
@@ -49,15 +50,27 @@ macro_rules! floats {
             fn to_f64(self) -> f64 { let $x = self; $to }
             fn to_int(self) -> i128 { self.to_f64() as i128 }
             fn from_f64($v: f64) -> $ty { $from }
-            fn from_int(value: i128) -> $ty { <$ty as Element>::from_f64(value as f64) }
+            fn from_int(value: i128) -> $ty { <$ty as Element>::from_f64(odd(value, $bits)) }
         }
     )*};
 }
+
+/// An integer as an `f64` from which floats of so many bits are rounded as if from the integer: the nearest one for an `f64`,
+/// else cut off, with the last bit set if that loses anything.
+fn odd(value: i128, bits: u32) -> f64 {
+    let nearest = value as f64;
+    if bits == 64 || nearest as i128 == value {
+        return nearest;
+    }
+    let beyond = nearest.abs() as u128 > value.unsigned_abs();
+    f64::from_bits((nearest.to_bits() - u64::from(beyond)) | 1)
+}
+
 floats! {
     F8E4M3 8, |x| F8E4M3::to_f64(x), |v| F8E4M3::from_f64(v);
     F8E5M2 8, |x| F8E5M2::to_f64(x), |v| F8E5M2::from_f64(v);
-    f16 16, |x| x.to_f64(), |v| f16::from_f64(v);
-    bf16 16, |x| x.to_f64(), |v| bf16::from_f64(v);
+    f16 16, |x| x.to_f64(), |v| f16_from_f64(v);
+    bf16 16, |x| x.to_f64(), |v| bf16_from_f64(v);
     f32 32, |x| f64::from(x), |v| v as f32;
     f64 64, |x| x, |v| v;
 }

@@ -118,9 +118,14 @@ impl Binder<'_> {
         match builder.op(op, &operands, &regions, operation.span) {
             Ok(new) => {
                 let results = self.func.op(new).results.clone();
-                for (&old, new) in operation.results.iter().zip(results) {
+                for (at, (&old, new)) in operation.results.iter().zip(results).enumerate() {
                     if self.is_tile(old, new, operation.span) {
-                        self.map[old.index()] = Some(new);
+                        let agreed = self.agreed(&operation.op, &regions, at);
+                        let constant = agreed.zip(self.func.ty(new).dtype());
+                        self.map[old.index()] = match constant {
+                            Some((value, dtype)) => self.constant_in(value, dtype, operation.span, to),
+                            None => Some(new),
+                        };
                     }
                 }
             }
@@ -128,6 +133,16 @@ impl Binder<'_> {
             Err(_) if self.is_reported(operation.span) => {}
             Err(error) => self.error(operation.span, format!("`{}`: {error}", operation.op.name()), None),
         }
+    }
+
+    /// The constant that both branches of an `if` give, whichever the launch takes: what depends on it is decided here.
+    fn agreed(&self, op: &Op, regions: &[RegionId], at: usize) -> Option<Literal> {
+        let (Op::Control(ControlOp::If), &[then, otherwise]) = (op, regions) else { return None };
+        let given = |region: RegionId| {
+            let &last = self.func.region(region).ops.last()?;
+            constant(&self.func, *self.func.op(last).operands.get(at)?)
+        };
+        given(then).filter(|value| given(otherwise) == Some(*value))
     }
 
     /// Whether a result can have the shape that follows from those of the operands; a mistake is reported.
@@ -304,7 +319,7 @@ impl Binder<'_> {
             Some(format!("{dtype} holds {}..={}", dtype.int_min(), dtype.int_max()))
         } else {
             num::limit(crate::ir::LimitKind::Max, dtype)
-                .map(|max| format!("the largest {dtype} is {}", show_literal(max)))
+                .map(|max| format!("the largest {dtype} is {}", num::show(max, dtype)))
         };
         self.error(span, format!("{what} does not fit {dtype}"), help);
     }

@@ -1,6 +1,6 @@
 use super::{Bindings, bind};
 use crate::ir::{DType, Facts, Generic, Literal};
-use crate::text::parse;
+use crate::text::{parse, print_without_spans};
 
 const KERNEL: &str = r#"kernel k "k.rs" safe generic {
   dtype T: Num
@@ -259,4 +259,59 @@ fn arguments_that_are_not_passed_leave_no_trace() {
 fn arguments_that_are_needed_must_be_passed() {
     let errors = bind(&generic(PASSED), &passed([false, false, true])).expect_err("`out` is needed");
     assert_eq!(&*errors[0].message, "no argument is passed for parameter `out`");
+}
+
+/// The kernel where `N` is 0: a branch with a tile of `N` elements would be an error.
+fn bound_without_elements(body: &str) -> String {
+    let text = format!(
+        r#"kernel k "k.rs" safe generic {{
+  const N: usize
+  param %x x: ptr_mut i32
+  param %m m: i32
+  %zero: i32 = const 0
+  %n: i32 = const_expr N
+  %some: bool = cmp.ne %n, %zero
+  %none: bool = cmp.eq %n, %zero
+  %late: bool = cmp.gt %m, %zero
+  {body}
+  return
+}}
+"#
+    );
+    let bound = bind(&generic(&text), &Bindings { consts: vec![0], ..Bindings::default() });
+    let bound = bound.unwrap_or_else(|errors| panic!("{body}: {errors:?}"));
+    print_without_spans(bound.func())
+}
+
+#[test]
+fn one_side_decides_and_and_or() {
+    for decided in ["%c: bool = and %late, %some", "%c: bool = and %some, %late"] {
+        let tile = "%t: i32[N] = arange {lo = 0, hi = N}";
+        let text = bound_without_elements(&format!("{decided}\n if %c {{ {tile}\n yield }} else {{ yield }}"));
+        assert!(!text.contains("if"), "{text}");
+    }
+    for decided in ["%c: bool = or %late, %none", "%c: bool = or %none, %late"] {
+        let tile = "%t: i32[N] = arange {lo = 0, hi = N}";
+        let text = bound_without_elements(&format!("{decided}\n if %c {{ yield }} else {{ {tile}\n yield }}"));
+        assert!(!text.contains("if"), "{text}");
+    }
+}
+
+#[test]
+fn what_both_branches_give_is_known() {
+    let body = "%r: bool = if %late {
+        store %x, %m
+        yield %some
+      } else {
+        %no: bool = const false
+        yield %no
+      }
+      if %r {
+        %t: i32[N] = arange {lo = 0, hi = N}
+        yield
+      } else {
+        yield
+      }";
+    let text = bound_without_elements(body);
+    assert!(text.contains("store") && !text.contains("arange"), "{text}");
 }

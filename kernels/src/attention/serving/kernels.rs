@@ -47,7 +47,7 @@ pub(in crate::attention) fn attention_cached<
     k_scale: Option<Ptr<f32>>,
     v_scale: Option<Ptr<f32>>,
     out: PtrMut<O>,
-    lse: PtrMut<f32>,
+    lse: Option<PtrMut<f32>>,
     parts: i32,
     queries: i32,
     keys: i32,
@@ -186,6 +186,8 @@ pub(in crate::attention) fn attention_cached<
     let to = part as i64 * out_part + sequence as i64 * out_sequence;
     let out_rows = to + (q_start + query) as i64 * out_row + head as i64 * out_head;
     store(out + out_rows[(.., None)] + column, result as O, mask = inside[(.., None)] & (column < columns));
-    let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
-    store(lse + (to + (q_start + query) as i64 + head as i64 * lse_head), log as f32, mask = inside);
+    if let Some(lse) = lse {
+        let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
+        store(lse + (to + (q_start + query) as i64 + head as i64 * lse_head), log as f32, mask = inside);
+    }
 }

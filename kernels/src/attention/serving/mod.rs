@@ -6,7 +6,7 @@ mod keys;
 use super::merge::merge_into;
 use super::options::{Attention, FAR, Places};
 use super::parts::{self, Partial, one_part};
-use super::shape::{contiguous_last, tile_dim};
+use super::shape::{contiguous_last, logarithms, tile_dim};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use kernels::AttentionCachedConsts;
@@ -136,11 +136,12 @@ fn launch<T: Float, K: Float, O: Float>(
     options: &Attention,
     blocks: &Blocks,
     out: TensorViewMut<'_, O, 5>,
-    lse: TensorViewMut<'_, f32, 4>,
+    lse: Option<TensorViewMut<'_, f32, 4>>,
 ) -> Result<()> {
     let (places, group) = (Places::of(options, keys.d)?, keys.group(queries.heads)?);
     let rows = (queries.most * group).div_ceil(blocks.rows);
-    let (mut to, mut lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
+    let mut to = out.strides().map(|stride| stride as i64);
+    let (lse, mut lse_to) = logarithms(lse)?;
     if queries.starts.is_some() {
         // Sequences follow each other in one dimension.
         (to[1], lse_to[1]) = (0, 0);
@@ -170,7 +171,7 @@ fn launch<T: Float, K: Float, O: Float>(
         MaybeView::from(keys.k_scale.map(|scale| scale.elements())),
         MaybeView::from(keys.v_scale.map(|scale| scale.elements())),
         out.elements(),
-        lse.elements(),
+        lse,
         check::size("q", blocks.parts)?,
         check::size("q", queries.most)?,
         check::size("k", keys.most)?,
@@ -222,7 +223,7 @@ fn decode_keys<T: Float, K: Float>(
     let mut workspace = Tensor::empty(cx.device(), [decode_keys_workspace(cx, q, keys)?])?;
     let mut out = Tensor::empty(cx.device(), [batch, heads, most, keys.dv])?;
     let mut lse = Tensor::empty(cx.device(), [batch, heads, most])?;
-    decode_keys_into(cx, q, keys, options, workspace.view_mut(), out.view_mut(), lse.view_mut())?;
+    decode_keys_into(cx, q, keys, options, workspace.view_mut(), out.view_mut(), Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
@@ -264,15 +265,17 @@ fn decode_keys_into<T: Float, K: Float>(
     options: &Attention,
     workspace: TensorViewMut<'_, f32, 1>,
     out: TensorViewMut<'_, T, 4>,
-    lse: TensorViewMut<'_, f32, 3>,
+    lse: Option<TensorViewMut<'_, f32, 3>>,
 ) -> Result<()> {
     let ([batch, heads, most, d], dv) = (q.shape(), keys.dv);
     let group = keys.group_of(q)?;
     check::shape("out", out.shape(), [batch, heads, most, dv])?;
-    check::shape("lse", lse.shape(), [batch, heads, most])?;
+    if let Some(lse) = &lse {
+        check::shape("lse", lse.shape(), [batch, heads, most])?;
+        contiguous_last("lse", &lse.as_view())?;
+    }
     contiguous_last("q", q)?;
     contiguous_last("out", &out.as_view())?;
-    contiguous_last("lse", &lse.as_view())?;
     Places::of(options, d)?;
     if out.is_empty() {
         return Ok(());
@@ -283,9 +286,9 @@ fn decode_keys_into<T: Float, K: Float>(
     let fed_from = fed_from(cx.device());
     let blocks = Blocks { rows: block_rows, keys: block_k, parts, num_warps, num_stages, fed_from };
     let Some(Partial { mut sums, mut logs }) = Partial::of(workspace, parts, [batch, heads, most, dv])? else {
-        return launch(cx, &queries, keys, options, &blocks, one_part(out)?, one_part(lse)?);
+        return launch(cx, &queries, keys, options, &blocks, one_part(out)?, lse.map(one_part).transpose()?);
     };
-    launch(cx, &queries, keys, options, &blocks, sums.reborrow(), logs.reborrow())?;
+    launch(cx, &queries, keys, options, &blocks, sums.reborrow(), Some(logs.reborrow()))?;
     merge_into(cx, sums.as_view(), logs.as_view(), out, lse)
 }
 
@@ -317,7 +320,7 @@ pub fn decode<'a, T: Float>(
     decode_keys(cx, &q.into(), &Keys::dense(k.into(), v.into(), lengths)?, options)
 }
 
-/// [`decode`], into tensors of the shapes of its results. It allocates nothing.
+/// [`decode`], into tensors of the shapes of its results; `lse` is not written if it is not given. It allocates nothing.
 ///
 /// `workspace` is without gaps and has as many elements as [`decode_workspace`] says, or more; what it holds does not matter.
 ///
@@ -334,10 +337,10 @@ pub fn decode_into<'a, 'b, T: Float>(
     options: &Attention,
     workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
     let keys = Keys::dense(k.into(), v.into(), lengths)?;
-    decode_keys_into(cx, &q.into(), &keys, options, workspace.into(), out.into(), lse.into())
+    decode_keys_into(cx, &q.into(), &keys, options, workspace.into(), out.into(), lse)
 }
 
 /// How many f32 [`decode_into`] needs as its workspace, with the same context and tensors of these shapes: the results of parts
@@ -375,7 +378,7 @@ pub fn paged_decode<'a, T: Float, K: Float>(
     decode_keys(cx, &q.into(), &Keys::paged(cache)?, options)
 }
 
-/// [`paged_decode`], into tensors of the shapes of its results. It allocates nothing.
+/// [`paged_decode`], into tensors of the shapes of its results; `lse` is not written if it is not given. It allocates nothing.
 ///
 /// `workspace` is without gaps and has as many elements as [`paged_decode_workspace`] says, or more; what it holds does not
 /// matter.
@@ -390,9 +393,9 @@ pub fn paged_decode_into<'a, 'b, T: Float, K: Float>(
     options: &Attention,
     workspace: impl Into<TensorViewMut<'b, f32, 1>>,
     out: impl Into<TensorViewMut<'b, T, 4>>,
-    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+    lse: Option<TensorViewMut<'b, f32, 3>>,
 ) -> Result<()> {
-    decode_keys_into(cx, &q.into(), &Keys::paged(cache)?, options, workspace.into(), out.into(), lse.into())
+    decode_keys_into(cx, &q.into(), &Keys::paged(cache)?, options, workspace.into(), out.into(), lse)
 }
 
 /// How many f32 [`paged_decode_into`] needs as its workspace: as [`decode_workspace`]. Lengths of sequences do not matter, the
@@ -434,11 +437,12 @@ pub fn paged_prefill<'a, T: Float, K: Float>(
     keys.group(heads)?;
     let mut out = Tensor::zeros(cx.device(), [tokens, heads, keys.dv])?;
     let mut lse = Tensor::zeros(cx.device(), [heads, tokens])?;
-    paged_prefill_into(cx, q, q_starts, longest, cache, options, &mut out, &mut lse)?;
+    paged_prefill_into(cx, q, q_starts, longest, cache, options, &mut out, Some(lse.view_mut()))?;
     Ok((out, lse))
 }
 
-/// [`paged_prefill`], into tensors of the shapes of its results. Rows of tokens that no sequence has are left as they are.
+/// [`paged_prefill`], into tensors of the shapes of its results. Rows of tokens that no sequence has are left as they are, and
+/// `lse` is not written if it is not given.
 ///
 /// # Errors
 ///
@@ -452,18 +456,20 @@ pub fn paged_prefill_into<'a, 'b, T: Float, K: Float>(
     cache: &PagedCache<'_, K>,
     options: &Attention,
     out: impl Into<TensorViewMut<'b, T, 3>>,
-    lse: impl Into<TensorViewMut<'b, f32, 2>>,
+    lse: Option<TensorViewMut<'b, f32, 2>>,
 ) -> Result<()> {
-    let (q, starts, keys, out, lse) = (q.into(), q_starts.into(), Keys::paged(cache)?, out.into(), lse.into());
+    let (q, starts, keys, out) = (q.into(), q_starts.into(), Keys::paged(cache)?, out.into());
     let ([tokens, heads, d], dv) = (q.shape(), keys.dv);
     check::shape("q", q.shape(), [tokens, heads, keys.d])?;
     check::shape("q_starts", starts.shape(), [keys.sequences + 1])?;
     check::shape("out", out.shape(), [tokens, heads, dv])?;
-    check::shape("lse", lse.shape(), [heads, tokens])?;
+    if let Some(lse) = &lse {
+        check::shape("lse", lse.shape(), [heads, tokens])?;
+        contiguous_last("lse", &lse.as_view())?;
+    }
     contiguous_last("q", &q)?;
     contiguous_last("q_starts", &starts)?;
     contiguous_last("out", &out.as_view())?;
-    contiguous_last("lse", &lse.as_view())?;
     let group = keys.group(heads)?;
     Places::of(options, d)?;
     let most = longest.min(tokens);
@@ -480,5 +486,6 @@ pub fn paged_prefill_into<'a, 'b, T: Float, K: Float>(
     let fed_from = fed_from(cx.device());
     let blocks = Blocks { rows: block_rows, keys: block_k, parts: 1, num_warps, num_stages: 2, fed_from };
     let to = out.permute([1, 0, 2])?.reshape([1, 1, heads, tokens, dv])?;
-    launch(cx, &queries, &keys, options, &blocks, to, lse.reshape([1, 1, heads, tokens])?)
+    let lse = lse.map(|lse| lse.reshape([1, 1, heads, tokens])).transpose()?;
+    launch(cx, &queries, &keys, options, &blocks, to, lse)
 }

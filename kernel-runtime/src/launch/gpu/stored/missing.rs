@@ -1,11 +1,13 @@
 //! What to say where archives have no code for a launch: which variant is missing, and the line that adds it.
 
 use super::super::super::definition::user_params;
+use super::super::super::scalar::ScalarValue;
 use super::super::super::spec::{ParamSpec, Spec, Tuning};
 use super::{Wanted, compiler, shipped};
 use crate::error::Error;
 use kernel_core::backend::Checks;
-use kernel_core::ir::{ConstTy, Func, Literal, ParamKind, Passing};
+use kernel_core::ir::{ConstTy, DType, Func, Literal, ParamKind, Passing};
+use kernel_core::num;
 
 /// The error about a launch whose code is missing.
 pub(super) fn error(wanted: &Wanted<'_>) -> Error {
@@ -41,7 +43,7 @@ fn line(wanted: &Wanted<'_>) -> String {
         })
         .collect();
     let consts = if consts.is_empty() { String::new() } else { format!(" {{ {} }}", consts.join(", ")) };
-    let dtypes: Vec<&str> = spec.dtypes.iter().map(|dtype| dtype.name()).collect();
+    let dtypes: Vec<&str> = spec.dtypes.iter().map(|dtype| rust_name(*dtype)).collect();
     let dtypes = if dtypes.is_empty() { String::new() } else { format!("::<{}>", dtypes.join(", ")) };
     let chosen = chosen(func, spec).join(", ");
     let (options, assumed) = (options(wanted), assumed(func, spec, &name));
@@ -63,14 +65,35 @@ fn struct_name(kernel: &str) -> String {
 fn chosen(func: &Func, spec: &Spec<'_>) -> Vec<String> {
     let one = |(param, given): (&kernel_core::ir::Param, &ParamSpec)| match (given, param.passing) {
         (given, Passing::Optional | Passing::InPlace(_)) => Some((!matches!(given, ParamSpec::Omitted(_))).to_string()),
-        (ParamSpec::Const(value), Passing::Always) => Some(match value.literal() {
-            Literal::Bool(value) => value.to_string(),
-            Literal::Int(value) => value.to_string(),
-            Literal::Float(bits) => format!("{:?}", f64::from_bits(bits)),
-        }),
+        (ParamSpec::Const(value), Passing::Always) => Some(constant(*value)),
         (_, Passing::Always) => None,
     };
     user_params(func).zip(spec.params).filter_map(one).collect()
+}
+
+/// A dtype as Rust writes it.
+fn rust_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F8E4M3 => "F8E4M3",
+        DType::F8E5M2 => "F8E5M2",
+        other => other.name(),
+    }
+}
+
+/// A constant as Rust writes it.
+fn constant(value: ScalarValue) -> String {
+    let (literal, dtype) = (value.literal(), value.element);
+    let shown = num::show(literal, dtype);
+    let Literal::Float(bits) = literal else { return shown };
+    let (float, name) = (f64::from_bits(bits), rust_name(dtype));
+    if float.is_nan() {
+        return format!("{name}::NAN");
+    }
+    if float.is_infinite() {
+        return format!("{name}::{}", if float > 0.0 { "INFINITY" } else { "NEG_INFINITY" });
+    }
+    // There are no literals of the others.
+    if dtype.bits() < 32 { format!("{name}::from_f32({shown})") } else { shown }
 }
 
 fn options(wanted: &Wanted<'_>) -> String {
@@ -145,5 +168,25 @@ fn one_assumed(given: ParamSpec) -> Option<String> {
             // What is known in part has no name: code that knows nothing serves it.
             (!usual).then(|| format!("{LAUNCH}::AssumedTensor::Unknown"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn constants_are_those_of_their_dtype() {
+        let of = |bits: u64, element| constant(ScalarValue { bits, element });
+        let single = |value: f32| of(value.to_bits().into(), DType::F32);
+        assert_eq!([single(0.1), single(-1e-5), single(3.0)], ["0.1", "-1e-5", "3.0"]);
+        assert_eq!([single(f32::INFINITY), single(f32::NEG_INFINITY)], ["f32::INFINITY", "f32::NEG_INFINITY"]);
+        assert_eq!(of(0.1f64.to_bits(), DType::F64), "0.1");
+        assert_eq!(of(f64::NAN.to_bits(), DType::F64), "f64::NAN");
+        assert_eq!(of(f16::from_f32(0.1).to_bits().into(), DType::F16), "f16::from_f32(0.1)");
+        assert_eq!(of(bf16::from_f32(-0.3).to_bits().into(), DType::BF16), "bf16::from_f32(-0.3)");
+        assert_eq!(of(0x38, DType::F8E4M3), "F8E4M3::from_f32(1.0)");
+        assert_eq!((of(1, DType::Bool), of(u64::from(u32::MAX), DType::I32)), ("true".into(), "-1".into()));
     }
 }
