@@ -27,7 +27,7 @@ Random kernels, run in every way there is and compared.
   tilewright-fuzz --replay FILE..
       Runs cases from files.
   tilewright-fuzz --reduce SEED|FILE [--out FILE]
-      Makes a small case of one that differs.
+      Makes a small case of one that differs, of what a launch does with --gpu.
 
   --mode MODE         `passes` (the default), `gpu` (as --gpu), or `cpu`: launches of the runtime on the CPU
   --with FEATURE      only kernels that have it, by its name in the summary; the others are left out
@@ -218,7 +218,8 @@ fn reduced(what: &str, arguments: &Arguments) -> Result<ExitCode, String> {
         Ok(seed) => generate(seed).0,
         Err(_) => read(Path::new(what))?,
     };
-    let small = reduce(&case, true, arguments.tries).ok_or("all ways agree: nothing to reduce")?;
+    let device = worker::device(arguments.settings.mode)?;
+    let small = reduce(&case, device.as_ref(), arguments.tries).ok_or("all ways agree: nothing to reduce")?;
     let text = format!("; {}: {}\n{}", small.difference.stage, small.difference.what, small.case.text());
     match &arguments.out {
         Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,

@@ -16,7 +16,7 @@ use crate::passes::list::{self, Watcher};
 use crate::passes::pass::{Pass, Unit};
 use crate::passes::placed::tensor_copies::SharedRoom;
 use crate::report::Notes;
-use crate::{dot, flush, lines, lower, negations, unread};
+use crate::{dot, flush, lines, lower, negations, unread, upper_halves};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{MAX_WARPS, Target};
 
@@ -175,7 +175,7 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     timings.push("llvm", start.elapsed());
 
     let start = Instant::now();
-    let ptx = unread::read(negations::keep(emit_ptx(&lowered.module, &machine)?));
+    let ptx = upper_halves::keep(unread::read(negations::keep(emit_ptx(&lowered.module, &machine)?)));
     let ptx = match placed.func().subnormals {
         Subnormals::Kept => ptx,
         Subnormals::Flushed => flush::of_f32_alone(&ptx),

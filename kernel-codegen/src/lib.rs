@@ -38,6 +38,7 @@ mod passes;
 mod place;
 pub mod report;
 mod unread;
+mod upper_halves;
 
 pub use checks::Checks;
 pub use compile::{Nvptx, compile, compile_placed, compile_watched, place_watched};

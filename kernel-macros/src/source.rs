@@ -35,6 +35,15 @@ impl Source {
         Some(text.iter().collect())
     }
 
+    /// The text of a place with other code in the place of a part of it.
+    pub fn replaced(&self, place: SourceRange, part: SourceRange, code: &str) -> Option<String> {
+        let text: Vec<char> = self.text(place).filter(|_| self.text(part).is_some())?.chars().collect();
+        let (start, from, to) = (place.start.start(), part.start.start(), part.end.end());
+        let at = |column: usize| column.checked_sub(start.column).filter(|_| from.line == start.line);
+        let (before, after) = (text.get(..at(from.column)?)?, text.get(at(to.column)?..)?);
+        Some(before.iter().copied().chain(code.chars()).chain(after.iter().copied()).collect())
+    }
+
     /// The text as an operand of `as`, in parentheses where it needs them; `(..)` if it is long or not known.
     pub fn operand(&self, place: SourceRange) -> String {
         self.whole(place).unwrap_or_else(|| "(..)".to_string())

@@ -114,7 +114,7 @@ fn run(arguments: &Arguments) -> Result<String, String> {
     let needs_inputs = || format!("{} has no inputs, as files of tilewright-fuzz do", file.display());
     if arguments.reduces {
         let case = case.ok_or_else(needs_inputs)?;
-        let small = reduce(&case, true, 20_000).ok_or("all ways agree: nothing to reduce")?;
+        let small = reduce(&case, None, 20_000).ok_or("all ways agree: nothing to reduce")?;
         return put(
             arguments,
             format!("; {}: {}\n{}", small.difference.stage, small.difference.what, small.case.text()),

@@ -9,7 +9,8 @@
 pub mod edits;
 
 use crate::case::Case;
-use crate::oracle::{Difference, Ways, check};
+use crate::oracle::{Difference, Ways, check, check_launch};
+use tilewright::Device;
 
 /// A smaller case, with what is still different.
 pub struct Reduced {
@@ -26,9 +27,14 @@ fn stage(difference: &Difference) -> (String, bool) {
     (difference.stage.clone(), difference.what.starts_with("panic"))
 }
 
-/// Shrinks a case; `None` if nothing differs. At most `limit` candidates are tried.
-pub fn reduce(case: &Case, emulate: bool, limit: usize) -> Option<Reduced> {
-    let exact = Ways { emulate, roughly: false };
+/// Shrinks a case, which is run in every way, or launched on a device; `None` if nothing differs. At most `limit` candidates are
+/// tried.
+pub fn reduce(case: &Case, device: Option<&Device>, limit: usize) -> Option<Reduced> {
+    let check = |case: &Case, ways: Ways| match device {
+        Some(device) => check_launch(case, device),
+        None => check(case, ways),
+    };
+    let exact = Ways { emulate: true, roughly: false };
     let mut difference = check(case, exact).err()?;
     let goal = stage(&difference);
     let needs_emulator = goal.0 == "emulator" || goal.0.starts_with("compile");

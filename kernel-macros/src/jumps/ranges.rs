@@ -167,31 +167,29 @@ impl Pass<'_> {
     /// The constant behind a constant end, if the dtype certainly has it.
     fn successor(&mut self, stmt: &ForStmt, dt: Dt, out: &mut Vec<Stmt>) -> Option<NodeId> {
         let Node { kind: Kind::Int(dim), ty, place, .. } = self.nodes[stmt.hi.0].clone() else { return None };
+        // What an unrolled loop counts is its variable. Its ends are exact in 64 bits when the kernel is compiled.
+        if dim.as_const().is_none() && stmt.counter.is_some() && matches!(dt, Dt::Known(dtype) if dtype.bits() == 64) {
+            return Some(self.checked_successor(stmt.hi, dt, place, out));
+        }
         let beyond = dim.add(&Dim::Const(1)).ok()?;
         let exists = match (beyond.as_const(), dt) {
             (Some(value), Dt::Known(dtype)) => i128::from(value) <= dtype.int_max(),
             (Some(value), Dt::Param(_)) => value <= i64::from(i8::MAX),
-            // What an unrolled loop counts is its variable. Its ends are exact in 64 bits when the kernel is compiled.
-            (None, Dt::Known(dtype)) if dtype.bits() == 64 && stmt.counter.is_some() => {
-                return self.checked_successor(&dim, ty, place, out);
-            }
-            (None, Dt::Known(_)) => false,
-            (None, Dt::Param(_)) => false,
+            (None, Dt::Known(_) | Dt::Param(_)) => false,
         };
         exists.then(|| self.node(Node { kind: Kind::Int(beyond), ty, dim: None, constexpr: true, place }))
     }
 
     /// The constexpr behind a constexpr of 64 bits. Binding refuses the greatest one, which has none.
-    fn checked_successor(&mut self, end: &Dim, ty: VTy, place: SourceRange, out: &mut Vec<Stmt>) -> Option<NodeId> {
-        const LAST: Dim = Dim::Const(i64::MAX - 1);
-        let beyond = end.min_with(&LAST).and_then(|end| end.add(&Dim::Const(1))).ok()?;
-        let constant =
-            |kind| Node { kind: Kind::Int(kind), ty: VTy::scalar(DType::I64), dim: None, constexpr: true, place };
-        let [end, last] = [end.clone(), LAST].map(|dim| self.node(constant(dim)));
-        let fits = Writer { pass: self, out, place }.compare(CmpOp::Le, end, last);
-        let message = format!("under `#[unroll]` a constexpr that `..=` includes is {} at most", i64::MAX - 1);
+    fn checked_successor(&mut self, end: NodeId, dt: Dt, place: SourceRange, out: &mut Vec<Stmt>) -> NodeId {
+        const LAST: i64 = i64::MAX - 1;
+        let mut writer = Writer { pass: self, out, place };
+        let (last, one) = (writer.int(LAST, dt), writer.int(1, dt));
+        let fits = writer.compare(CmpOp::Le, end, last);
+        let beyond = writer.binary(BinaryOp::Add, end, one, dt);
+        let message = format!("under `#[unroll]` a constexpr that `..=` includes is {LAST} at most");
         out.push(Stmt::Effect(ControlOp::StaticAssert { message }.into(), vec![fits], place));
-        Some(self.node(Node { kind: Kind::Int(beyond), ty, dim: None, constexpr: true, place }))
+        beyond
     }
 
     /// The loop counts in a wider dtype, which holds what is behind the end.

@@ -59,10 +59,13 @@ fn run(condition: &str, consts: [i64; 3]) -> Option<Vec<i32>> {
     run_body(&format!("if {condition} {{ store(out, 1); }}"), consts)
 }
 
-/// What the kernel gives for some `n`; nothing if its constexprs are refused.
+/// The launches: `n` and `flag`.
+const LAUNCHES: [(i32, bool); 6] = [(0, false), (0, true), (3, false), (3, true), (8, false), (8, true)];
+
+/// What the kernel gives for each launch; nothing if its constexprs are refused.
 fn run_body(body: &str, consts: [i64; 3]) -> Option<Vec<i32>> {
     let source = format!(
-        "fn k<const N: usize, const M: usize, const FLAG: bool>(out: PtrMut<i32>, n: i32) {{
+        "fn k<const N: usize, const M: usize, const FLAG: bool>(out: PtrMut<i32>, n: i32, flag: bool) {{
             {body}
         }}"
     );
@@ -70,12 +73,13 @@ fn run_body(body: &str, consts: [i64; 3]) -> Option<Vec<i32>> {
     let bound = bind(&generic, &Bindings { consts: consts.to_vec(), ..Bindings::default() });
     let bound =
         bound.inspect_err(|errors| assert!(errors[0].message.contains("divides by zero"), "{errors:?}")).ok()?;
-    let of = |n: i32| {
+    let of = |(n, flag)| {
         let mut buffers = [HostBuffer::from(vec![0, n])];
-        run_kernel(&bound, &mut buffers, &[HostScalar::from(n)], [1, 1, 1]).unwrap_or_else(|e| panic!("{e}\n{source}"));
+        let scalars = [HostScalar::from(n), HostScalar::from(flag)];
+        run_kernel(&bound, &mut buffers, &scalars, [1, 1, 1]).unwrap_or_else(|e| panic!("{e}\n{source}"));
         buffers[0].as_slice::<i32>().map_or(-1, |out| out[0])
     };
-    Some([0, 3, 8].map(of).to_vec())
+    Some(LAUNCHES.map(of).to_vec())
 }
 
 #[test]
@@ -99,6 +103,9 @@ fn sides_that_constexprs_leave_out_are_not_evaluated() {
 fn sides_are_left_out_by_what_names_and_variables_hold() {
     for (before, condition) in [
         ("let ok = if N != 0 { M > 2 } else { false };", "ok && M / N > 2"),
+        ("let ok = if N != 0 { n > 5 } else { false };", "ok && M / N > 2"),
+        ("let ok = if N != 0 { n > 5 } else { false };", "ok && n > 6 && M / N > n"),
+        ("let ok = N != 0 && load(out + 1) > 5;", "ok && M / N > n && M % N == 0"),
         ("let ok = if N != 0 { n > 5 } else { false }; let m = n + 1;", "m > 0 && ok && M / N > 2"),
         ("let bad = if N == 0 { true } else { n > 5 }; let m = n + 1;", "(bad || M / N > m) && m > 0"),
         ("let (ok, m) = if N != 0 { (true, n) } else { (false, 1) };", "m > 0 && ok && M / N > 2"),
@@ -117,13 +124,84 @@ fn sides_are_left_out_by_what_names_and_variables_hold() {
     }
 }
 
+/// What a kernel of these constexprs and launch is given.
+struct Given {
+    big_n: i32,
+    big_m: i32,
+    fixed: bool,
+    n: i32,
+    flag: bool,
+}
+
+/// Kernels whose right sides read what the left side is made of, and when they store 1.
+type Reading = (&'static str, &'static str, fn(&Given) -> bool);
+
+const READING: [Reading; 16] = [
+    ("let (found, at) = if FLAG & (n > 2) { (load(out + 1) > 2, n) } else { (false, 0) };", "found && at > 2", |g| {
+        g.fixed && g.n > 2
+    }),
+    (
+        "let (found, at) = if (N != 0) & (n > 2) { (load(out + 1) > 2, n) } else { (false, 0) };",
+        "found && at > 2",
+        |g| g.big_n != 0 && g.n > 2,
+    ),
+    ("let (lost, at) = if FLAG & (n > 2) { (load(out + 1) > 7, n) } else { (true, 7) };", "lost || at > 2", |_| true),
+    (
+        "let lim = if FLAG { n } else { 4 };
+         let (found, at) = if lim > 2 { (load(out + 1) > 2, n) } else { (false, 0) };",
+        "found && at > 2",
+        |g| g.n > 2,
+    ),
+    ("let lim = if FLAG { n } else { 4 }; let ok = lim > 2 && load(out + 1) > 2;", "ok && (n > 3 || ok)", |g| g.n > 2),
+    ("let ok = FLAG & flag && load(out + 1) > 2;", "ok && (n > 3 || ok)", |g| g.fixed && g.flag && g.n > 2),
+    ("let ok = FLAG & flag && load(out + 1) > 2; let ok2 = ok && n > 3;", "ok2 && ok", |g| {
+        g.fixed && g.flag && g.n > 3
+    }),
+    ("let ok = (N != 0) & (n > 2); let r = if ok { flag } else { false };", "r && (r == flag)", |g| {
+        g.big_n != 0 && g.n > 2 && g.flag
+    }),
+    ("let c = if N != 0 { n } else { 0 }; let ok = if c > 2 { flag } else { false };", "ok && (ok == (n > 4))", |g| {
+        g.big_n != 0 && g.n > 4 && g.flag
+    }),
+    ("let ok = if N != 0 { n > 5 } else { false };", "ok && (ok == flag)", |g| g.big_n != 0 && g.n > 5 && g.flag),
+    ("let (ok, m) = if N != 0 { (n > 2, n) } else { (false, 1) };", "ok && m > 2", |g| g.big_n != 0 && g.n > 2),
+    ("let a = N != 0 && n > 2;", "a && a", |g| g.big_n != 0 && g.n > 2),
+    ("let a = N != 0 && n > 2 && flag;", "a && !a", |_| false),
+    ("let mut at = 0;", "({ at = n; N != 0 && n > 2 }) && at > 3", |g| g.big_n != 0 && g.n > 3),
+    (
+        "",
+        "(if FLAG { let (a, b) = if M > 2 { (n > 2, flag) } else { (flag, false) }; (a, b) } else { (false, flag) }).0 && flag",
+        |g| g.fixed && g.flag && (g.big_m <= 2 || g.n > 2),
+    ),
+    ("let ok = (N != 0) & (n > 2); let r = ok && M / N > 0;", "r && (r == flag)", |g| {
+        g.big_n != 0 && g.n > 2 && g.big_m / g.big_n > 0 && g.flag
+    }),
+];
+
+#[test]
+fn right_sides_read_what_the_left_side_is_made_of() {
+    for (before, condition, holds) in READING {
+        let stored = format!("{before} if {condition} {{ store(out, 1); }}");
+        let named = format!("{before} let both = {condition}; if both {{ store(out, 1); }}");
+        for body in [stored, named] {
+            for consts @ [big_n, big_m, fixed] in [[0, 8, 1], [2, 8, 0], [8, 2, 1]] {
+                let wanted = LAUNCHES.map(|(n, flag)| {
+                    let given = Given { big_n: big_n as i32, big_m: big_m as i32, fixed: fixed == 1, n, flag };
+                    i32::from(holds(&given))
+                });
+                assert_eq!(run_body(&body, consts), Some(wanted.to_vec()), "{body}, N, M, FLAG = {consts:?}");
+            }
+        }
+    }
+}
+
 /// A right side that constexprs decide leaves out what lies in the branch, whatever the left side is.
 #[test]
 fn branches_that_the_right_side_leaves_out_are_not_bound() {
     for ok in ["let ok = if N != 0 { n > 5 } else { false };", "let mut ok = n > 5;", "let ok = (N != 0) & (n > 5);"] {
         // There is no tile of no elements.
         let body = format!("{ok} let m = n; if ok && M / N > 2 {{ store(out + arange(0, M / N - 2), m); }}");
-        assert_eq!(run_body(&body, [8, 16, 1]), Some(vec![0; 3]), "{body}");
+        assert_eq!(run_body(&body, [8, 16, 1]), Some(vec![0; 6]), "{body}");
     }
 }
 

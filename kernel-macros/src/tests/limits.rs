@@ -68,6 +68,22 @@ fn an_unrolled_range_that_includes_the_greatest_constexpr_is_refused() {
 }
 
 #[test]
+fn a_mistake_in_an_end_that_an_unrolled_range_includes_is_told_once() {
+    for (end, n, mistake) in [
+        ("8 / N", 0, "`(8 / N)` divides by zero with N = 0"),
+        ("N * 4611686018427387904", 2, "`4611686018427387904 * N` does not fit 64 bits with N = 2"),
+        ("8 % N", 0, "`(8 % N)` divides by zero with N = 0"),
+    ] {
+        for body in ["store(out, i as i64);", "if i == 2 { break; } store(out, i as i64);"] {
+            for range in [format!("0i64..={end}"), format!("0u64..={end}"), format!("({end}..={end}).rev()")] {
+                let body = format!("#[unroll] for i in {range} {{ {body} }}");
+                assert_eq!(bound(&body, n), [mistake], "{body}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_hundred_early_returns_compile_and_more_are_refused() {
     accepted(&kernel(&"if n > 7 { return; } ".repeat(100)));
     accepted(&kernel(&"if n > 7 { if c { return; } } store(out, n); ".repeat(100)));

@@ -6,7 +6,7 @@
 //! let mut acc = 0;                    begin with a float: `let mut acc = 0.0;`
 //! acc = acc + load(x + i);            not `(acc as f32 + load(x + i)) as i32`
 //!
-//! let mut best = 0;                   begin with a `T`: `let mut best = 0 as T;`
+//! let mut best = 0;                   begin as `T`: `let mut best = 0 as T;`
 //! best = load(t + i);                 not `load(t + i) as i32`
 //! ```
 //!
@@ -58,37 +58,40 @@ impl Checker<'_> {
         if variable.name.rsplit_once('.').is_some_and(|(_, part)| part.parse::<usize>().is_err()) {
             return None;
         }
-        let (begin, integer, number) = self.number_for(variable.begin, to)?;
+        let (begin, number) = self.number_for(variable.begin, to)?;
         let dtype = self.show_fixed(to);
         if variable.annotated {
             return Some(format!("declare `{}` as {dtype} and begin with `{number}`", variable.name).into());
         }
         let place = self.node(begin).place;
         let help = Help::write(place, number.clone());
-        let kind = if admits(&self.func, to, DTypeBound::Float) { "float".to_string() } else { dtype };
+        let kind = match admits(&self.func, to, DTypeBound::Float) {
+            true => "with a float".to_string(),
+            false => format!("as {dtype}"),
+        };
         let wraps = if self.is_held(Operand { node: begin, place }, to) { "" } else { ", which may wrap" };
-        let declared = self.source.text(self.node(variable.begin).place)?;
-        let text = match declared.split_once(&integer) {
-            Some((before, after)) if !variable.name.contains('.') => {
-                format!("begin with a {kind}: `let mut {} = {before}{number}{after};`{wraps}", variable.name)
+        let declared = self.source.replaced(self.node(variable.begin).place, place, &number);
+        let text = match declared {
+            Some(declared) if !variable.name.contains('.') => {
+                format!("begin {kind}: `let mut {} = {declared};`{wraps}", variable.name)
             }
             _ => format!("`{}` begins with an integer: begin with `{number}`{wraps}", variable.name),
         };
         Some(help.said(text))
     }
 
-    /// The integer with which a variable begins, its source, and what is written in its place.
-    fn number_for(&self, begin: NodeId, to: Dt) -> Option<(NodeId, String, String)> {
+    /// The integer with which a variable begins, and what is written in its place.
+    fn number_for(&self, begin: NodeId, to: Dt) -> Option<(NodeId, String)> {
         let (node, float) = (self.node(begin), admits(&self.func, to, DTypeBound::Float));
-        let (text, dtype) = (|| self.source.text(node.place), self.bare_name(to));
+        let (text, dtype) = (self.source.text(node.place), self.bare_name(to));
         match &node.kind {
             Kind::Int(Dim::Const(_)) => {
-                let integer = text()?;
+                let integer = text?;
                 let literal: LitInt = syn::parse_str(integer.trim_start_matches('-')).ok()?;
                 let sign = if integer.starts_with('-') { "-" } else { "" };
                 let digits = format!("{sign}{}", literal.base10_digits());
                 let number = if float { format!("{digits}.0") } else { format!("{digits} as {dtype}") };
-                Some((begin, integer, number))
+                Some((begin, number))
             }
             Kind::Op(VOp::Limit(kind @ (LimitKind::Min | LimitKind::Max)), _) => {
                 let limit = match (kind, float) {
@@ -97,8 +100,8 @@ impl Checker<'_> {
                     (LimitKind::Min, false) => "MIN",
                     (_, false) => "MAX",
                 };
-                let has = admits(&self.func, to, DTypeBound::Num);
-                Some((begin, text()?, format!("{dtype}::{limit}"))).filter(|_| has)
+                let has = text.is_some() && admits(&self.func, to, DTypeBound::Num);
+                has.then(|| (begin, format!("{dtype}::{limit}")))
             }
             Kind::Op(_, operands) if operands.len() == 1 => self.number_for(operands[0], to),
             _ => None,

@@ -70,7 +70,7 @@ impl Checker<'_> {
             spine.push(binary);
             leftmost = &binary.left;
         }
-        let start = SourceRange::of(leftmost).start;
+        let (start, before) = (SourceRange::of(leftmost).start, self.stmts.len());
         // What this chain as a whole is compared with.
         let compared = self.compared.take();
         let dtypes =
@@ -100,7 +100,8 @@ impl Checker<'_> {
             };
             left = match operator(&binary.op) {
                 Some((op @ (Operator::And | Operator::Or), false)) => {
-                    self.short_circuit(matches!(op, Operator::And), left, &binary.right, place, sign)
+                    let and = matches!(op, Operator::And);
+                    self.short_circuit(and, left, before, &binary.right, place, sign)
                 }
                 Some((op, false)) => match (left, self.right_operand(binary, left)) {
                     (Ok(left), Ok(right)) => match compared {

@@ -127,8 +127,14 @@ impl Checker<'_> {
                     let help = match dt {
                         Dt::Known(DType::Bool) => self.conversion(literal, dt),
                         Dt::Known(_) | Dt::Param(_) => {
-                            let own = |o: Operand| (o, if o.node == literal.node { default_of(class) } else { dt });
-                            self.agreement(own(a), own(b), what)
+                            let default = default_of(class);
+                            let own = |o: Operand| (o, if o.node == literal.node { default } else { dt });
+                            match self.meeting(default, dt) {
+                                // No dtype holds both, but that of the literal is not decided.
+                                None if is_compound(what) && literal.node == a.node => self.variable(a, b, dt),
+                                None if !takes_count(what) => self.conversion(literal, dt),
+                                Some(_) | None => self.agreement(own(a), own(b), what),
+                            }
                         }
                     };
                     return self.report_help(place, message, help);
@@ -161,7 +167,7 @@ impl Checker<'_> {
     /// The conversions after which two operands agree.
     pub(super) fn agreement(&self, (a, x): (Operand, Dt), (b, y): (Operand, Dt), what: &str) -> Help {
         // A count is taken modulo the width, which its low bits decide.
-        if ["<<", ">>", "rotate_"].iter().any(|counts| what.contains(counts)) {
+        if takes_count(what) {
             return self.conversion(b, x);
         }
         match self.meeting(x, y) {
@@ -170,9 +176,7 @@ impl Checker<'_> {
             Some(to) if to == y => self.conversion(a, to),
             Some(to) => {
                 let (left, right) = (self.conversion(a, to), self.conversion(b, to));
-                let codes: Vec<(SourceRange, String)> = left.rewrites.into_iter().chain(right.rewrites).collect();
-                let text: Vec<String> = codes.iter().map(|(_, code)| format!("`{code}`")).collect();
-                Help { text: format!("write {}", text.join(" and ")), rewrites: codes }
+                all_of(vec![left, right])
             }
             None => {
                 let other = self.bare_name(y);
@@ -199,7 +203,7 @@ impl Checker<'_> {
     }
 
     /// The dtype that holds the values of two others, as far as there is one.
-    fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
+    pub(super) fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
         match (x, y) {
             (Dt::Known(DType::Bool), other) | (other, Dt::Known(DType::Bool)) => Some(other),
             // An accumulator holds what it accumulates.
@@ -325,9 +329,29 @@ impl Checker<'_> {
     }
 }
 
+/// All of several conversions.
+pub(super) fn all_of(mut conversions: Vec<Help>) -> Help {
+    if conversions.len() == 1 {
+        return conversions.remove(0);
+    }
+    let rewrites: Vec<(SourceRange, String)> = conversions.into_iter().flat_map(|help| help.rewrites).collect();
+    let mut codes: Vec<String> = rewrites.iter().map(|(_, code)| format!("`{code}`")).collect();
+    codes.dedup();
+    let text = match codes.split_last() {
+        Some((last, first @ [_, ..])) => format!("{} and {last}", first.join(", ")),
+        Some(_) | None => codes.concat(),
+    };
+    Help { text: format!("write {text}"), rewrites }
+}
+
 /// An expression in parentheses, unless it is already.
 pub(super) fn grouped(code: String) -> String {
     if without_parentheses(&code) == code { format!("({code})") } else { code }
+}
+
+/// Whether the second operand of an operation is a number of bits.
+fn takes_count(what: &str) -> bool {
+    ["<<", ">>", "rotate_"].iter().any(|counts| what.contains(counts))
 }
 
 /// `+=` and its kind, as messages name them.

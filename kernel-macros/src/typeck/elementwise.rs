@@ -40,7 +40,7 @@ impl Checker<'_> {
     pub(super) fn float_int(&mut self, args: &Args<'_>, op: FloatIntFn) -> Checked<Operand> {
         let [x, n] = self.arg_values(args)?;
         let what = called(args);
-        let float = self.need_beside(x, Needs::Bound(DTypeBound::Float), &what, Some(n));
+        let float = self.need_beside(x, Needs::Bound(DTypeBound::Float), &what, &[n]);
         self.expect(n, DType::I32.into(), &format!("the second operand of {what}"))?;
         float?;
         let elem = self.ty(x).elem;
@@ -96,9 +96,8 @@ impl Checker<'_> {
     pub(super) fn fma(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b, c] = self.arg_values(args)?;
         let needs = Needs::Bound(DTypeBound::Float);
-        let is_float = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.known(dt).is_some_and(|dt| needs.admits(&c.func, dt)));
-        let beside = [a, b, c].into_iter().find(|&operand| is_float(self, operand));
-        let floats = [a, b, c].map(|operand| self.need_beside(operand, needs, "`fma`", beside));
+        let operands = [(a, [b, c]), (b, [a, c]), (c, [a, b])];
+        let floats = operands.map(|(operand, beside)| self.need_beside(operand, needs, "`fma`", &beside));
         floats.into_iter().collect::<Checked<()>>()?;
         let dt = self.unify(a, b, "`fma`", args.place)?;
         self.unify(a, c, "`fma`", args.place)?;

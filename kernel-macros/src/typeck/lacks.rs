@@ -3,7 +3,7 @@
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{DType, DTypeBound, Dt};
 
-use super::convert::{default_of, grouped, meeting};
+use super::convert::{all_of, default_of, grouped, meeting};
 use super::{Checker, Operand};
 use crate::error::Reported;
 use crate::help::Help;
@@ -56,29 +56,43 @@ impl Checker<'_> {
         let source = self.source.operand(place);
         let bits = match dt {
             Some(Dt::Param(_)) => return format!("for its whole part write `{source} as i32`").into(),
+            Some(Dt::Known(DType::Bool)) => return self.first_as(place, "i32"),
             Some(Dt::Known(dtype)) => dtype.bits(),
             None => DType::F32.bits(),
         };
         format!("for its bits write `bitcast::<u{bits}>({source})`, for its whole part `{source} as i32`").into()
     }
 
-    /// Gives the last mistake, an integer where a float is due, the conversions to the float that stands beside it.
-    pub(super) fn rehelp_beside_float(&mut self, operand: Operand, needs: Needs, what: &str, beside: Option<Operand>) {
-        let known = |c: &Self, o: Operand| match c.ty(o).elem {
-            VElem::Data(dt) => c.types.known(dt),
+    /// Gives the last mistake, an integer where a float is due, the conversions after which it agrees with the floats that
+    /// stand beside it.
+    pub(super) fn rehelp_beside_floats(&mut self, operand: Operand, needs: Needs, beside: &[Operand]) {
+        if needs != Needs::Bound(DTypeBound::Float) || !self.is_integer(operand) {
+            return;
+        }
+        let is_float = |o: &Operand| self.own(*o).is_some_and(|dt| admits(&self.func, dt, DTypeBound::Float));
+        let floats: Vec<Operand> = beside.iter().copied().filter(is_float).collect();
+        let integers = beside.iter().copied().chain([operand]).filter(|&o| self.is_integer(o) && !self.is_literal(o));
+        let integers = integers.map(|o| self.own(o).unwrap_or(default_of(Class::Int)));
+        let dtypes = floats.iter().filter_map(|&o| self.own(o)).chain(integers);
+        let to = dtypes.map(Some).reduce(|x, y| self.meeting(x?, y?)).flatten();
+        let Some(to) = to.filter(|_| !floats.is_empty()) else { return };
+        let first = if self.is_literal(operand) { self.as_float(operand, to) } else { self.conversion(operand, to) };
+        let others = floats.into_iter().filter(|&o| self.own(o) != Some(to)).map(|o| self.conversion(o, to));
+        let help = [first].into_iter().chain(others).collect();
+        self.errors.rehelp(all_of(help));
+    }
+
+    /// The dtype of a value, if it is decided.
+    fn own(&self, operand: Operand) -> Option<Dt> {
+        match self.ty(operand).elem {
+            VElem::Data(dt) => self.types.known(dt),
             VElem::Ptr(_) => None,
-        };
-        let Some(beside) = beside.filter(|_| needs == Needs::Bound(DTypeBound::Float)) else { return };
-        let float = known(self, beside).filter(|&dt| admits(&self.func, dt, DTypeBound::Float));
-        let Some(float) = float.filter(|_| self.is_integer(operand)) else { return };
-        let help = match known(self, operand) {
-            None if !matches!(self.node(operand.node).kind, Kind::Slot | Kind::Op(..)) => self.as_float(operand, float),
-            own => {
-                let own = own.unwrap_or(default_of(Class::Int));
-                self.agreement((operand, own), (beside, float), what)
-            }
-        };
-        self.errors.rehelp(help);
+        }
+    }
+
+    /// Whether an operand is a number as written, which takes any dtype of its class.
+    fn is_literal(&self, operand: Operand) -> bool {
+        self.own(operand).is_none() && !matches!(self.node(operand.node).kind, Kind::Slot | Kind::Op(..))
     }
 
     fn first_as(&self, place: SourceRange, to: &str) -> Help {

@@ -26,11 +26,12 @@ use crate::types::{BOOL, VElem, VTy};
 const MAX_NESTED: usize = 16;
 
 impl Checker<'_> {
-    /// `a && b`: b is evaluated only if a holds.
+    /// `a && b`: b is evaluated only if a holds. `before` statements stand in front of those that evaluate a.
     pub(super) fn short_circuit(
         &mut self,
         and: bool,
         left: Checked<Operand>,
+        before: usize,
         right: &Expr,
         place: SourceRange,
         sign: SourceRange,
@@ -41,7 +42,7 @@ impl Checker<'_> {
             return if holds == and { self.operand(right) } else { Ok(Operand { place, ..left }) };
         }
         let what = if and { "`&&`" } else { "`||`" };
-        let before = self.nodes.len();
+        let nodes = self.nodes.len();
         let (right, stmts) = self.nested(Context::Branch, |c| c.operand(right));
         let (left, right) = (left?, right?);
         for operand in [left, right] {
@@ -55,15 +56,17 @@ impl Checker<'_> {
             }
             self.expect(operand, BOOL, "an operand of a logical operator")?;
         }
-        let asks = self.asked_since(before);
-        Ok(Operand { node: self.logical(and, left.node, Right { node: right.node, stmts, asks }, place), place })
+        let asks = self.asked_since(nodes);
+        let (left, right) = (Left { node: left.node, before }, Right { node: right.node, stmts, asks });
+        Ok(Operand { node: self.logical(and, left, right, place), place })
     }
 
     /// `left && right`
-    fn logical(&mut self, and: bool, left: NodeId, right: Right, place: SourceRange) -> NodeId {
+    fn logical(&mut self, and: bool, left: Left, right: Right, place: SourceRange) -> NodeId {
         if let Some(first) = self.decided_first(and, left) {
-            return self.logical_behind(and, first, left, right, place);
+            return self.logical_behind(and, first, left.node, right, place);
         }
+        let left = left.node;
         let [known, right_known] = [left, right.node].map(|node| self.node(node).constexpr);
         let pure = right.stmts.iter().all(|stmt| self.is_pure(stmt));
         // Branches cost more than what variables leave undecided is worth, unless it divides.
@@ -108,7 +111,7 @@ impl Checker<'_> {
             first.results.iter().find(|(slot, ..)| *slot == left).map(|(_, then, otherwise)| (*then, *otherwise));
         let inner = values.and_then(|(then, otherwise)| if and { then } else { otherwise }).unwrap_or(left);
         let outer = std::mem::replace(&mut self.stmts, std::mem::take(branch(&mut first, and)));
-        let both = self.logical(and, inner, right, place);
+        let both = self.logical(and, Left { node: inner, before: 0 }, right, place);
         *branch(&mut first, and) = std::mem::replace(&mut self.stmts, outer);
         let slot = self.short_value(and, &mut first, both, known);
         self.decided.insert(slot.0);
@@ -127,9 +130,12 @@ impl Checker<'_> {
         slot
     }
 
-    /// The last statement, if it is the `a && b` that gives this value, and constexprs decide a.
-    fn decided_first(&mut self, and: bool, left: NodeId) -> Option<Box<IfStmt>> {
-        let Some(Stmt::If(stmt)) = self.stmts.last().filter(|_| !self.node(left).constexpr) else { return None };
+    /// The last statement, if it is the `a && b` that gives this value, and constexprs decide a. One in front of the left
+    /// side stays: the right side may read what it gives by a name.
+    fn decided_first(&mut self, and: bool, left: Left) -> Option<Box<IfStmt>> {
+        let Left { node: left, before } = left;
+        let own = self.stmts.get(before..)?.last().filter(|_| !self.node(left).constexpr);
+        let Some(Stmt::If(stmt)) = own else { return None };
         let (_, then, otherwise) = stmt.results.iter().find(|(slot, ..)| *slot == left)?;
         let (fixed, empty) = if and { (*otherwise, &stmt.otherwise) } else { (*then, &stmt.then) };
         let short = fixed.is_some_and(|fixed| self.node(fixed).kind == Kind::Bool(!and)) && empty.is_empty();
@@ -225,6 +231,14 @@ impl Checker<'_> {
             | Stmt::Jump(..) => false,
         }
     }
+}
+
+/// The left side.
+#[derive(Clone, Copy)]
+struct Left {
+    node: NodeId,
+    /// How many statements stand in front of those that evaluate it.
+    before: usize,
 }
 
 /// The right side.

@@ -64,28 +64,29 @@ impl Checker<'_> {
 
     /// Refuses a dtype for which an operation is not defined.
     pub(super) fn need(&mut self, operand: Operand, needs: Needs, what: &str) -> Checked<()> {
-        self.need_beside(operand, needs, what, None)
+        self.need_beside(operand, needs, what, &[])
     }
 
     /// Refuses a dtype for which an operation on two operands is not defined.
     pub(super) fn need_both(&mut self, a: Operand, b: Operand, needs: Needs, what: &str) -> Checked<()> {
-        self.need_beside(a, needs, what, Some(b))?;
-        self.need_beside(b, needs, what, Some(a))
+        self.need_beside(a, needs, what, &[b])?;
+        self.need_beside(b, needs, what, &[a])
     }
 
+    /// The same where others stand beside it, which help to say what is meant.
     pub(super) fn need_beside(
         &mut self,
         operand: Operand,
         needs: Needs,
         what: &str,
-        beside: Option<Operand>,
+        beside: &[Operand],
     ) -> Checked<()> {
         let dt = self.data(operand, what)?;
         match self.types.resolve(dt) {
             DtRef::Fixed(fixed) if needs.admits(&self.func, fixed) => Ok(()),
             DtRef::Fixed(_) => {
-                let reported = self.lacks(dt, needs, what, operand.place, beside);
-                self.rehelp_beside_float(operand, needs, what, beside);
+                let reported = self.lacks(dt, needs, what, operand.place, beside.first().copied());
+                self.rehelp_beside_floats(operand, needs, beside);
                 Err(reported)
             }
             DtRef::Var(_) => {
@@ -95,8 +96,8 @@ impl Checker<'_> {
                     (_, Needs::Bound(_) | Needs::Bits | Needs::Any) => false,
                 };
                 if refused {
-                    let reported = self.lacks(dt, needs, what, operand.place, beside);
-                    self.rehelp_beside_float(operand, needs, what, beside);
+                    let reported = self.lacks(dt, needs, what, operand.place, beside.first().copied());
+                    self.rehelp_beside_floats(operand, needs, beside);
                     return Err(reported);
                 }
                 self.deferred.push(Deferred { dt, needs, place: operand.place, what: what.to_string() });

@@ -73,4 +73,5 @@ mod tiles;
 mod turns;
 mod unread_sums;
 mod unrolled;
+mod upper_halves;
 mod waiting;

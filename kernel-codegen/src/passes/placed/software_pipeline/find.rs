@@ -125,7 +125,7 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
     let (uses, memory) = (Uses::within(func, body), Memory::of(func, body));
     let search = Search { func, axis, body, own: func.region(body).ops.iter().copied().collect(), uses, memory };
     let factors = factors(func, body);
-    let (mut found, mut slice, mut carried) = (Found::default(), BTreeSet::new(), BTreeSet::new());
+    let (mut found, mut needs) = (Found::default(), Vec::new());
     for &op in &func.region(body).ops {
         let Some(&result) = func.op(op).results.first() else { continue };
         if !is_load(func, op) || !(asked || factors.contains(&result)) || search.is_only_carried(result) {
@@ -137,15 +137,30 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
         match search.candidate(op, &|tensor| layouts(tensor, &found)) {
             Ok((candidate, ops, positions)) => {
                 found.candidates.push(candidate);
-                slice.extend(ops);
-                carried.extend(positions);
+                needs.push((op, ops, positions));
             }
-            Err(why) => found.refused.push(Refused { op, param: param_name(func, func.op(op).operands[0]), why }),
+            Err(why) => found.refused.push(refuse(func, op, why)),
+        }
+    }
+    // What comes before a copy that it addresses comes by a load: the slots have what is copied too late.
+    let addressing: BTreeSet<OpId> = needs.iter().flat_map(|(_, ops, _)| ops).copied().collect();
+    found.candidates.retain(|candidate| !addressing.contains(&candidate.op));
+    let (mut slice, mut carried) = (BTreeSet::new(), BTreeSet::new());
+    for (op, ops, positions) in needs {
+        if addressing.contains(&op) {
+            found.refused.push(refuse(func, op, "what it loads addresses what is loaded in later iterations"));
+        } else {
+            slice.extend(ops);
+            carried.extend(positions);
         }
     }
     found.slice = func.region(body).ops.iter().copied().filter(|op| slice.contains(op)).collect();
     found.carried = carried.into_iter().collect();
     found
+}
+
+fn refuse(func: &Func, op: OpId, why: &'static str) -> Refused {
+    Refused { op, param: param_name(func, func.op(op).operands[0]), why }
 }
 
 /// The name of the parameter that a load reads.

@@ -183,3 +183,47 @@ fn slots_leave_room_for_factors_that_threads_store() {
         assert!(report.starts_with(expected), "{report}");
     }
 }
+
+/// Each iteration loads at places that it computes of what the one before has loaded: a copy ahead would come too late for that.
+#[test]
+fn what_addresses_later_iterations_is_not_copied_ahead() {
+    let text = "kernel chain \"chain.rs\" unsafe bound {
+           param %x x: ptr i32 {div = 16}
+           param %out out: ptr_mut i32 {div = 16}
+           param %n n: i32
+           %zero: i32 = const 0
+           %one: i32 = const 1
+           %ones: i32[256] = splat %one
+           %lanes: i32[256] = arange {lo = 0, hi = 256}
+           %xs: *x[256] = splat %x
+           %end: i32[256] = for %zero, %n, %one, %lanes {stages = 3} (%i: i32, %at: i32[256]) {
+             %p: *x[256] = add_ptr %xs, %at
+             %v: i32[256] = load %p
+             %next: i32[256] = add %v, %ones
+             yield %next
+           }
+           %outs: *out[256] = splat %out
+           %to: *out[256] = add_ptr %outs, %lanes
+           store %to, %end
+           return
+         }";
+    let whole = placed(text, Target::sm_80(), 2);
+    let options = Options { num_warps: 2, ..Options::default() };
+    let (func, report) = pipelined(text, Target::sm_80(), &options).expect("it fits");
+    assert_eq!(report, "not pipelined; `x`: what it loads addresses what is loaded in later iterations");
+    let chain = |func: &Func, n: i32| {
+        let x: HostBuffer = (0..256).map(|i| (i * 37 + 11) % 255).collect::<Vec<i32>>().into();
+        let mut buffers = vec![x, vec![0; 256].into()];
+        let func = Placed::new(func.clone()).expect("placed");
+        run_ordered(&func, &mut buffers, &[], &[n.into()], [1, 1, 1]).expect("it ends");
+        buffers[1].as_slice::<i32>().expect("i32").to_vec()
+    };
+    for n in 0..6 {
+        let mut expected: Vec<i32> = (0..256).collect();
+        for _ in 0..n {
+            expected = expected.into_iter().map(|at| (at * 37 + 11) % 255 + 1).collect();
+        }
+        assert_eq!(chain(&whole, n), expected, "n = {n}");
+        assert_eq!(chain(&func, n), expected, "n = {n}\n{}", print(&func));
+    }
+}
