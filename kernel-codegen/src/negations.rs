@@ -51,15 +51,21 @@ fn limited(ptx: &str) -> HashSet<&str> {
             _ => {}
         }
     }
+    reach(&mut used, &ways);
+    used
+}
+
+/// Adds the registers that reach those that are there, each of which is made of some others.
+pub(crate) fn reach<'a>(found: &mut HashSet<&'a str>, ways: &[(&'a str, Vec<&'a str>)]) {
     loop {
-        let before = used.len();
-        for (to, from) in &ways {
-            if used.contains(to) {
-                used.extend(from);
+        let before = found.len();
+        for (to, from) in ways {
+            if found.contains(to) {
+                found.extend(from);
             }
         }
-        if used.len() == before {
-            return used;
+        if found.len() == before {
+            return;
         }
     }
 }

@@ -17,6 +17,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
+use crate::negations::reach;
+
 const CONVERSIONS: [&str; 2] = ["cvt.rn.f16x2.e4m3x2", "cvt.rn.f16x2.e5m2x2"];
 
 /// The PTX, with upper halves that are converted shifted down where their words may be known.
@@ -83,17 +85,8 @@ fn converted(ptx: &str) -> HashSet<&str> {
             _ => {}
         }
     }
-    loop {
-        let before = found.len();
-        for (to, from) in &ways {
-            if found.contains(to) {
-                found.extend(from);
-            }
-        }
-        if found.len() == before {
-            return found;
-        }
-    }
+    reach(&mut found, &ways);
+    found
 }
 
 /// Where the words of registers come from.

@@ -43,6 +43,15 @@ pub(super) fn pure(operands: &[AxisInfo]) -> AxisInfo {
     AxisInfo { dims: dims.collect(), constant: None, range: None }
 }
 
+/// Any function of the operands' elements, each of which what `divisor` gives of the operands' divisors divides.
+fn multiples(a: &AxisInfo, b: &AxisInfo, divisor: impl Fn(u64, u64) -> u64) -> AxisInfo {
+    let mut info = pure(&[a.clone(), b.clone()]);
+    for (dim, (a, b)) in info.dims.iter_mut().zip(a.dims.iter().zip(&b.dims)) {
+        dim.divisibility = divisor(a.divisibility_at(1), b.divisibility_at(1));
+    }
+    info
+}
+
 fn zip(a: &AxisInfo, b: &AxisInfo, f: impl Fn(&DimInfo, &DimInfo) -> DimInfo) -> Vec<DimInfo> {
     a.dims.iter().zip(&b.dims).map(|(a, b)| f(a, b)).collect()
 }
@@ -98,13 +107,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
             (Some(mask), None) => masked(dtype, b, a, mask),
             (None, None) => bits_of_both(dtype, a, b),
         },
-        BinaryOp::Or | BinaryOp::Xor if dtype != DType::Bool => {
-            let mut info = pure(&[a.clone(), b.clone()]);
-            for (d, dim) in info.dims.iter_mut().enumerate() {
-                dim.divisibility = gcd(a.dims[d].divisibility_at(1), b.dims[d].divisibility_at(1));
-            }
-            info
-        }
+        BinaryOp::Or | BinaryOp::Xor if dtype != DType::Bool => multiples(a, b, gcd),
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => extreme(op, a, b),
         BinaryOp::DivRn
         | BinaryOp::Or
@@ -316,20 +319,14 @@ fn masked(dtype: DType, a: &AxisInfo, b: &AxisInfo, mask: i64) -> AxisInfo {
 
 /// `a & b` of integers: whatever divides one divides the result, and no sign stays that one of them lacks.
 fn bits_of_both(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
-    let mut info = pure(&[a.clone(), b.clone()]);
-    for (d, dim) in info.dims.iter_mut().enumerate() {
-        dim.divisibility = a.dims[d].divisibility_at(1).max(b.dims[d].divisibility_at(1));
-    }
+    let mut info = multiples(a, b, u64::max);
     let most = [a, b].into_iter().filter(|info| not_negative(dtype, info)).filter_map(|info| Some(info.range?.1)).min();
     info.range = most.map(|most| (0, most));
     info
 }
 
 fn extreme(op: BinaryOp, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
-    let mut info = pure(&[a.clone(), b.clone()]);
-    for (d, dim) in info.dims.iter_mut().enumerate() {
-        dim.divisibility = gcd(a.dims[d].divisibility_at(1), b.dims[d].divisibility_at(1));
-    }
+    let mut info = multiples(a, b, gcd);
     let smaller = matches!(op, BinaryOp::Min | BinaryOp::MinNan);
     info.range = a.range.zip(b.range).map(|(a, b)| {
         let pick = |x: i64, y: i64| if smaller { x.min(y) } else { x.max(y) };
