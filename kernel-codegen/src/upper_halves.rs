@@ -152,7 +152,7 @@ mod tests {
     fn shifted(body: &str) -> usize {
         let ptx = format!(".visible .entry k()\n{{\n{body}\nret;\n}}\n");
         let kept = keep(ptx.clone());
-        let is_new = |line: &str| line.contains("shr.u32 %low, ");
+        let is_new = |line: &str| line.contains("shr.u32 %low, %r1, 16; cvt.u16.u32 %rs1, %low;");
         let others: String = kept.split_inclusive('\n').filter(|line| !is_new(line)).collect();
         assert_eq!(others, ptx, "nothing else changes");
         kept.lines().filter(|line| is_new(line)).count()
