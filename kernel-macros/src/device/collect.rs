@@ -17,7 +17,7 @@ use syn::{
 
 use super::{Owner, methods};
 use crate::names::{closest, dtype_of_other_languages};
-use crate::signature::strip;
+use crate::signature::{option_of, strip};
 use crate::source_range::bare;
 use crate::{ops, spellings};
 
@@ -141,6 +141,9 @@ impl<'ast> Visit<'ast> for Calls {
                     let types = bound.path.segments.iter().map(|segment| &segment.arguments);
                     types.for_each(|types| self.visit_closure_types(types));
                 }
+            }
+            Type::Path(_) if option_of(ty).is_some() => {
+                option_of(ty).into_iter().for_each(|held| self.visit_type(held))
             }
             Type::Path(path) if path.qself.is_none() && self.is_struct(&path.path) => self.find(&path.path),
             _ => {}

@@ -2,7 +2,7 @@
 
 mod params;
 
-pub use params::IN_PLACE;
+pub use params::{IN_PLACE, descriptor_of, option_of};
 
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};

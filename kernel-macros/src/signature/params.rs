@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{DType, Dt, DtypeId, MAX_TENSOR_RANK};
 use proc_macro2::{Ident, Span};
-use syn::{FnArg, GenericArgument, Pat, PathArguments, Type};
+use syn::{AngleBracketedGenericArguments, Expr, FnArg, GenericArgument, Pat, PathArguments, Type};
 
 use super::{KernelParam, ParamTy, Passing, Signature, braced, generic_name, strip, type_name};
 use crate::error::{Checked, Errors};
@@ -99,7 +99,7 @@ pub(super) fn check_in_place(signature: &Signature, errors: &mut Errors) {
 }
 
 /// `T` of `Option<T>`.
-fn option_of(ty: &Type) -> Option<&Type> {
+pub fn option_of(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = strip(ty) else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
     let PathArguments::AngleBracketed(args) = &last.arguments else { return None };
@@ -120,40 +120,60 @@ fn read_optional(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
 }
 
 /// `[BM, BK]` of `TensorDesc<T, { [BM, BK] }>`.
-fn block_of(ty: &Type) -> Option<&syn::ExprArray> {
+fn block_of(ty: &Type) -> Option<&Expr> {
+    descriptor_of(ty)?.args?.args.iter().nth(1).and_then(braced).filter(|block| matches!(block, Expr::Array(_)))
+}
+
+/// The type `TensorDesc<T, { [BM, BK] }>` or `TensorDescMut<..>`.
+pub struct DescriptorType<'t> {
+    ty: &'t Type,
+    /// Whether its tensor is written.
+    pub mutable: bool,
+    /// What stands in `<..>`.
+    pub args: Option<&'t AngleBracketedGenericArguments>,
+}
+
+/// The type of a descriptor, if it is that.
+pub fn descriptor_of(ty: &Type) -> Option<DescriptorType<'_>> {
     let Type::Path(path) = strip(ty) else { return None };
-    let PathArguments::AngleBracketed(args) = &path.path.segments.last()?.arguments else { return None };
-    match args.args.iter().nth(1).and_then(braced) {
-        Some(syn::Expr::Array(array)) => Some(array),
-        _ => None,
+    let last = path.path.segments.last()?;
+    let mutable = last.ident == "TensorDescMut";
+    let args = match &last.arguments {
+        PathArguments::AngleBracketed(args) => Some(args),
+        PathArguments::None | PathArguments::Parenthesized(_) => None,
+    };
+    (mutable || last.ident == "TensorDesc").then_some(DescriptorType { ty, mutable, args })
+}
+
+impl<'t> DescriptorType<'t> {
+    /// The dtype, the shape of the blocks, and how many dimensions that has.
+    pub fn parts(&self, errors: &mut Errors) -> Checked<(&'t Type, &'t Expr, usize)> {
+        let name = if self.mutable { "TensorDescMut" } else { "TensorDesc" };
+        let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
+        let args: Vec<&'t GenericArgument> = self.args.iter().flat_map(|args| &args.args).collect();
+        let [GenericArgument::Type(inner), shape] = args[..] else {
+            let message = format!("a `{name}` has a dtype and the shape of its blocks");
+            return Err(errors.report_help(SourceRange::of_type(self.ty), message, help));
+        };
+        let Some(block @ Expr::Array(array)) = braced(shape) else {
+            let message = "the blocks of a descriptor have a shape in braces";
+            return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
+        };
+        let rank = array.elems.len();
+        if !(1..=MAX_TENSOR_RANK).contains(&rank) {
+            let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
+            let help = "merge dimensions that are adjacent in memory";
+            return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
+        }
+        Ok((inner, block, rank))
     }
 }
 
 /// `TensorDesc<T, { [BM, BK] }>`
-fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
-    let name = last.ident.to_string();
-    let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
-    let args: Vec<&GenericArgument> = match &last.arguments {
-        PathArguments::AngleBracketed(args) => args.args.iter().collect(),
-        PathArguments::None | PathArguments::Parenthesized(_) => Vec::new(),
-    };
-    let [GenericArgument::Type(inner), shape] = args.as_slice() else {
-        let message = format!("a `{name}` has a dtype and the shape of its blocks");
-        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
-    };
-    let dt = read_dt(inner, signature, errors);
-    let Some(block) = block_of(ty) else {
-        let message = "the blocks of a descriptor have a shape in braces";
-        return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
-    };
-    let rank = block.elems.len();
-    if !(1..=MAX_TENSOR_RANK).contains(&rank) {
-        let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
-        let help = "merge dimensions that are adjacent in memory";
-        return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
-    }
-    let of = if name == "TensorDescMut" { ParamTy::DescMut } else { ParamTy::Desc };
-    dt.map(|dt| of(dt, rank))
+fn read_descriptor(ty: &DescriptorType<'_>, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
+    let (inner, _, rank) = ty.parts(errors)?;
+    let of = if ty.mutable { ParamTy::DescMut } else { ParamTy::Desc };
+    read_dt(inner, signature, errors).map(|dt| of(dt, rank))
 }
 
 fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
@@ -193,6 +213,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
         }
         _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".into()),
     };
+    if let Some(descriptor) = descriptor_of(ty) {
+        return read_descriptor(&descriptor, signature, errors);
+    }
     let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".into()) };
     let name = last.ident.to_string();
     let of = match name.as_str() {
@@ -204,7 +227,6 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
             let help = "write `i32`, `i64` or `u32`, and convert at the call: `n as i32`";
             return Err(errors.report_help(place, message, help));
         }
-        "TensorDesc" | "TensorDescMut" => return read_descriptor(ty, last, signature, errors),
         "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".into()),
         _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
     };

@@ -79,8 +79,8 @@ impl Checker<'_> {
 
     /// `name.method(arguments)` of a parameter that may be absent or a descriptor.
     pub(super) fn method_of_parameter(&mut self, call: &ExprMethodCall, place: SourceRange) -> Option<Checked<Val>> {
-        if let Some((param, _)) = self.option(&call.receiver) {
-            return Some(self.option_method(param, call, place).map(Val::One));
+        if let Some(option) = self.option(&call.receiver) {
+            return Some(self.option_method(&option, call, place).map(Val::One));
         }
         let descriptor = self.descriptor(&call.receiver)?;
         let (name, name_place) = (call.method.to_string(), SourceRange::at(call.method.span()));
@@ -141,6 +141,11 @@ impl Checker<'_> {
             _ => vec![name.to_string()],
         };
         let message = match path.as_slice() {
+            [name] if name == "Some" => {
+                let help = "it stands where a `#[device]` function takes an `Option`, and holds one value; \
+                            the launch of a kernel says what its own parameters hold";
+                return self.report_help(place, "`Some` is no value", help);
+            }
             [name] if self.frame.name.as_deref() == Some(name) => {
                 let message = format!("`{name}` calls itself, and a function is inlined where it is called");
                 return self.report_help(place, message, "write a loop, or a second function");

@@ -39,6 +39,7 @@ mod moments;
 mod named;
 mod namesakes;
 mod parameters;
+mod passed;
 mod pattern;
 mod postfix;
 mod product;
@@ -67,13 +68,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
+use kernel_core::ir::{BinaryOp, ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, Safety};
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 
 use self::function::Frame;
 use self::named::Callable;
+use self::parameters::Given;
 use self::record::{Parts, Record};
 use self::tensor_desc::Descriptor;
 use crate::device::bundle::Functions;
@@ -148,7 +150,7 @@ enum Binding {
     /// A tensor descriptor, which only its operations take.
     Desc(Descriptor),
     /// A parameter that may be without an argument, and what it holds.
-    Option(ParamId, Box<Binding>),
+    Option(Given, Box<Binding>),
     /// A tuple or a struct; of a mutable one all parts are variables.
     Tuple(Vec<Binding>, Option<Record>),
     /// A closure.

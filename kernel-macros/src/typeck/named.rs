@@ -15,6 +15,8 @@ use syn::{
 
 use super::function::Frame;
 use super::jump::Gives;
+use super::parameters::Given;
+use super::tensor_desc::Descriptor;
 use super::{Binding, Checker, Context, Scope, Val};
 use crate::device::collect::path_text;
 use crate::error::{Checked, Reported};
@@ -59,7 +61,7 @@ impl Closure {
     }
 }
 
-/// An argument: closures are no values.
+/// An argument: closures and descriptors are no values.
 pub(super) enum Arg {
     /// A value.
     Val(Val),
@@ -67,6 +69,10 @@ pub(super) enum Arg {
     Closure(Callable, SourceRange),
     /// The variable that `&mut self` stands for, and its value.
     Variable(Binding, Val),
+    /// A descriptor.
+    Desc(Descriptor, SourceRange),
+    /// What may be without an argument, and what it holds, unless that is known to be missing.
+    Option(Given, Option<Box<Arg>>, SourceRange),
 }
 
 impl Checker<'_> {
@@ -155,7 +161,7 @@ impl Checker<'_> {
         Some((callable, SourceRange::of(expr)))
     }
 
-    fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
+    pub(super) fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
         let place = SourceRange::of(arg);
         match bare(arg) {
             Expr::Closure(closure) => Ok(Arg::Closure(self.callable(closure), place)),
@@ -226,16 +232,10 @@ impl Checker<'_> {
 
     /// Binds the parameter of a closure or function.
     pub(super) fn bind_argument(&mut self, pat: &Pat, arg: Arg) {
-        match (pat, arg) {
-            (Pat::Ident(name), Arg::Closure(callable, _)) => {
-                self.bind(&name.ident.to_string(), Binding::Closure(callable));
-            }
-            (pat, Arg::Closure(_, place)) => {
-                let reported = self.report(place, "a closure cannot be taken apart");
-                self.bind_pattern(pat, Err(reported));
-            }
-            (Pat::Ident(name), Arg::Variable(variable, _)) => self.bind(&name.ident.to_string(), variable),
-            (pat, Arg::Val(val) | Arg::Variable(_, val)) => self.bind_pattern(pat, Ok(val)),
+        match (self.named_binding(&arg), arg) {
+            (None, Arg::Val(val)) => self.bind_pattern(pat, Ok(val)),
+            (Some(_), Arg::Variable(_, val)) if !matches!(pat, Pat::Ident(_)) => self.bind_pattern(pat, Ok(val)),
+            (binding, arg) => self.bind_named(pat, binding.unwrap_or(Binding::Poison), arg.place()),
         }
     }
 
