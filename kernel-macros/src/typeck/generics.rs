@@ -295,6 +295,6 @@ impl Checker<'_> {
         let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
         let mut callers = self.frame.callers.clone();
         callers.push(key.clone());
-        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers })
+        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers, is_written: false })
     }
 }

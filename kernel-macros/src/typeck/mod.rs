@@ -29,6 +29,7 @@ mod hints;
 mod holds;
 mod jump;
 mod lacks;
+mod literals;
 mod loop_hints;
 mod loops;
 mod macros;
@@ -87,6 +88,7 @@ use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Declared, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
+use literals::Computed;
 use namesakes::Equation;
 
 /// A checked kernel.
@@ -287,6 +289,8 @@ pub struct Checker<'a> {
     polled: Vec<NodeId>,
     /// Literals that are shifted by literals: these two, by node.
     literal_shifts: BTreeMap<usize, (i64, i64)>,
+    /// Operations on literals, by node.
+    computed: BTreeMap<usize, Computed>,
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
@@ -367,6 +371,7 @@ impl<'a> Checker<'a> {
             varying: BTreeSet::new(),
             polled: Vec::new(),
             literal_shifts: BTreeMap::new(),
+            computed: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
             unknown_names: 0,
