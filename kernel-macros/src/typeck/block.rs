@@ -73,6 +73,12 @@ impl Checker<'_> {
         }
     }
 
+    /// The body of a closure that gives nothing.
+    pub(super) fn statement(&mut self, body: &Expr) -> Flow {
+        let end = SourceRange::at(SourceRange::of(body).end);
+        if self.expr_stmt(bare(body)) { Flow::Diverges } else { Flow::Value(Ok(Val::Unit(end))) }
+    }
+
     /// The expression at the end of a block whose value is used.
     pub(super) fn tail(&mut self, expr: &Expr) -> Flow {
         match bare(expr) {
@@ -86,6 +92,80 @@ impl Checker<'_> {
             other => Flow::Value(self.expr(other)),
         }
     }
+}
+
+/// What a body gives, as far as its last expression says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Nothing: it ends with a statement.
+    Nothing,
+    /// A value, or what a call gives.
+    Value,
+    /// It is left before its end.
+    Jump,
+}
+
+/// Whether the body of a closure gives nothing, as Rust reads it.
+///
+/// `{ x + 1; }` gives nothing too, but computes what nobody uses: there the `;` is the mistake.
+pub(super) fn gives_nothing(body: &Expr) -> bool {
+    ending(body) == Ending::Nothing
+}
+
+/// Whether a body ends with `value;`.
+pub(super) fn ends_in_statement(body: &Expr) -> bool {
+    matches!(bare(body), Expr::Block(block) if matches!(block.block.stmts.last(), Some(SynStmt::Expr(_, Some(_)))))
+}
+
+fn ending(expr: &Expr) -> Ending {
+    match bare(expr) {
+        Expr::ForLoop(_) | Expr::While(_) | Expr::Assign(_) | Expr::Macro(_) => Ending::Nothing,
+        Expr::Binary(binary) if super::binary::assigns(&binary.op) => Ending::Nothing,
+        Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => Ending::Jump,
+        Expr::Block(block) if block.label.is_none() => ending_of_block(&block.block.stmts),
+        Expr::Unsafe(block) => ending_of_block(&block.block.stmts),
+        Expr::If(stmt) => match (&stmt.else_branch, ending_of_block(&stmt.then_branch.stmts)) {
+            (None, _) => Ending::Nothing,
+            (Some((_, branch)), then) => match (then, ending(branch)) {
+                (Ending::Jump, other) | (other, Ending::Jump) => other,
+                // The other one ends with a call that gives nothing, or is wrong.
+                (Ending::Nothing, other) if other == Ending::Nothing || is_call(last_of(branch)) => Ending::Nothing,
+                (_, Ending::Nothing) if is_call(last_of_block(&stmt.then_branch.stmts)) => Ending::Nothing,
+                (..) => Ending::Value,
+            },
+        },
+        _ => Ending::Value,
+    }
+}
+
+fn ending_of_block(stmts: &[SynStmt]) -> Ending {
+    match stmts.last() {
+        Some(SynStmt::Expr(expr, None)) => ending(expr),
+        // Without its `;` it would be the value.
+        Some(SynStmt::Expr(expr, Some(_))) if is_value(expr) && !is_call(Some(expr)) => Ending::Value,
+        Some(SynStmt::Expr(expr, Some(_))) if ending(expr) == Ending::Jump => Ending::Jump,
+        Some(SynStmt::Expr(..) | SynStmt::Local(_) | SynStmt::Macro(_) | SynStmt::Item(_)) | None => Ending::Nothing,
+    }
+}
+
+/// The last expression of a branch.
+fn last_of(branch: &Expr) -> Option<&Expr> {
+    match bare(branch) {
+        Expr::Block(block) => last_of_block(&block.block.stmts),
+        Expr::If(stmt) => last_of_block(&stmt.then_branch.stmts),
+        other => Some(other),
+    }
+}
+
+fn last_of_block(stmts: &[SynStmt]) -> Option<&Expr> {
+    match stmts.last() {
+        Some(SynStmt::Expr(expr, None)) => Some(expr),
+        _ => None,
+    }
+}
+
+fn is_call(expr: Option<&Expr>) -> bool {
+    matches!(expr.map(bare), Some(Expr::Call(_) | Expr::MethodCall(_)))
 }
 
 /// Expressions that are written for their value.

@@ -298,6 +298,8 @@ pub struct Checker<'a> {
     unknown_names: usize,
     /// Names that stand for closures, and these.
     names_for_closures: Vec<(SourceRange, String)>,
+    /// Calls of closures that give nothing.
+    given_nothing: Vec<SourceRange>,
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
     /// The left side of a comparison whose right side, without parentheses, comes next.
@@ -376,6 +378,7 @@ impl<'a> Checker<'a> {
             open_unsafe: Vec::new(),
             unknown_names: 0,
             names_for_closures: Vec::new(),
+            given_nothing: Vec::new(),
             in_offset: false,
             compared: None,
             ended: Vec::new(),
@@ -530,8 +533,17 @@ impl<'a> Checker<'a> {
                 }
                 Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`"))
             }
-            Val::Unit(place) => Err(self.report(place, "this has no value")),
+            Val::Unit(place) => Err(self.nothing(place)),
         }
+    }
+
+    /// Says that nothing stands where a value is due.
+    fn nothing(&mut self, place: SourceRange) -> Reported {
+        if self.given_nothing.iter().any(|call| call.covers(place)) {
+            let help = "the closure ends with a statement: end it with an expression, without `;`";
+            return self.report_help(place, "this closure gives nothing", help);
+        }
+        self.report(place, "this has no value")
     }
 }
 
