@@ -1,10 +1,21 @@
 //! Blocks: statements in order, and perhaps a value at the end.
 
-use syn::{Expr, Stmt as SynStmt};
+use syn::visit::Visit;
+use syn::{Expr, Item, Stmt as SynStmt};
 
 use super::{Checker, Val};
 use crate::error::Checked;
+use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
+
+/// The names in an expression.
+pub(super) struct Named(pub Vec<String>);
+
+impl<'ast> Visit<'ast> for Named {
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        self.0.extend(path.path.get_ident().map(ToString::to_string));
+    }
+}
 
 /// How a block ends.
 pub(super) enum Flow {
@@ -57,7 +68,8 @@ impl Checker<'_> {
                 SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
                 SynStmt::Item(item) => {
                     let place = SourceRange::of_tokens(item);
-                    let help = "move it out of the kernel; a `const` outside can be used inside";
+                    let help = self.let_of_constexprs(item);
+                    let help = help.unwrap_or("move it out of the kernel; a `const` outside can be used inside".into());
                     self.report_help(place, "items inside a kernel are not supported", help);
                 }
             }
@@ -71,6 +83,20 @@ impl Checker<'_> {
                 Flow::Value(Err(self.report_help(SourceRange::at(end), "this block gives no value", help)))
             }
         }
+    }
+
+    /// `let half = N / 2;` for `const HALF: usize = N / 2;`, which names a constexpr.
+    fn let_of_constexprs(&self, item: &Item) -> Option<Help> {
+        let Item::Const(item) = item else { return None };
+        let text = self.source.text(SourceRange::of(&item.expr))?;
+        let mut names = Named(Vec::new());
+        names.visit_expr(&item.expr);
+        names.0.iter().find(|name| self.lookup(name).is_some())?;
+        let name = item.ident.to_string().to_lowercase();
+        Some(
+            format!("a `const` sees no constexprs: write `let {name} = {text};`, and `{name}` for `{}`", item.ident)
+                .into(),
+        )
     }
 
     /// The body of a closure that gives nothing.

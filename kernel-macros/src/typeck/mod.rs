@@ -23,6 +23,7 @@ mod descriptor;
 mod elementwise;
 mod expr;
 mod finish;
+mod foreign_calls;
 mod function;
 mod generics;
 mod hints;
