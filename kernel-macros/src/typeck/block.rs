@@ -1,7 +1,7 @@
 //! Blocks: statements in order, and perhaps a value at the end.
 
-use syn::visit::Visit;
-use syn::{Expr, Item, Stmt as SynStmt};
+use syn::visit::{self, Visit};
+use syn::{Expr, ExprLoop, Item, Lifetime, Stmt as SynStmt};
 
 use super::{Checker, Val};
 use crate::error::Checked;
@@ -138,6 +138,49 @@ pub(super) fn gives_nothing(body: &Expr) -> bool {
     ending(body) == Ending::Nothing
 }
 
+/// Whether the body of a closure that has been accepted gives nothing: then `{ x + 1; }` is none.
+pub fn is_statement_body(body: &Expr) -> bool {
+    match ending(body) {
+        Ending::Nothing => true,
+        Ending::Value => ends_in_statement(body),
+        Ending::Jump => false,
+    }
+}
+
+/// Looks for a `break;` that ends a loop.
+struct Breaks<'l> {
+    label: Option<&'l Lifetime>,
+    /// How many loops lie between.
+    inner: usize,
+    found: bool,
+}
+
+impl<'ast> Visit<'ast> for Breaks<'_> {
+    fn visit_expr_break(&mut self, stmt: &'ast syn::ExprBreak) {
+        let ends = match &stmt.label {
+            Some(label) => self.label.is_some_and(|own| own.ident == label.ident),
+            None => self.inner == 0,
+        };
+        self.found |= ends && stmt.expr.is_none();
+    }
+
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        let repeats = matches!(expr, Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_));
+        self.inner += usize::from(repeats);
+        if !matches!(expr, Expr::Closure(_)) {
+            visit::visit_expr(self, expr);
+        }
+        self.inner -= usize::from(repeats);
+    }
+}
+
+fn ends_by_break(stmt: &ExprLoop) -> bool {
+    let label = stmt.label.as_ref().map(|label| &label.name);
+    let mut breaks = Breaks { label, inner: 0, found: false };
+    breaks.visit_block(&stmt.body);
+    breaks.found
+}
+
 /// Whether a body ends with `value;`.
 pub(super) fn ends_in_statement(body: &Expr) -> bool {
     matches!(bare(body), Expr::Block(block) if matches!(block.block.stmts.last(), Some(SynStmt::Expr(_, Some(_)))))
@@ -148,6 +191,7 @@ fn ending(expr: &Expr) -> Ending {
         Expr::ForLoop(_) | Expr::While(_) | Expr::Assign(_) | Expr::Macro(_) => Ending::Nothing,
         Expr::Binary(binary) if super::binary::assigns(&binary.op) => Ending::Nothing,
         Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => Ending::Jump,
+        Expr::Loop(stmt) if ends_by_break(stmt) => Ending::Nothing,
         Expr::Block(block) if block.label.is_none() => ending_of_block(&block.block.stmts),
         Expr::Unsafe(block) => ending_of_block(&block.block.stmts),
         Expr::If(stmt) => match (&stmt.else_branch, ending_of_block(&stmt.then_branch.stmts)) {

@@ -42,7 +42,6 @@ impl Checker<'_> {
         }
         let operands = operands.map(|operand| operand.node);
         let [Some(a), Some(b)] = operands.map(|node| self.literal_value(node)) else { return Ok(()) };
-        let count = u32::try_from(b).ok();
         let result_of = match op {
             BinaryOp::Add => a.checked_add(b),
             BinaryOp::Sub => a.checked_sub(b),
@@ -55,13 +54,11 @@ impl Checker<'_> {
             BinaryOp::And => Some(a & b),
             BinaryOp::Or => Some(a | b),
             BinaryOp::Xor => Some(a ^ b),
-            // Bits may be lost, but not all of them.
+            // Bits may be lost, and counts are taken modulo the width.
             BinaryOp::Shl | BinaryOp::Shr => {
                 let Some(Dt::Known(dtype)) = dtype else { return Ok(()) };
-                if let (Ok(number), Ok(by)) = (i64::try_from(a), i64::try_from(b)) {
-                    self.literal_shifts.insert(result.node.0, (number, by));
-                }
-                let Some(count) = count.filter(|count| *count < dtype.bits()) else { return Ok(()) };
+                let count = u32::try_from(b).ok().filter(|count| *count < dtype.bits());
+                let Some(count) = count else { return Ok(()) };
                 Some(if op == BinaryOp::Shl { wrapped(a << count, dtype) } else { a >> count })
             }
             BinaryOp::Min

@@ -60,6 +60,7 @@ mod ty;
 mod unsafety;
 
 pub use binary::assigns;
+pub use block::is_statement_body;
 pub use constant::collect_shape_constants;
 pub use derived::is_dtype;
 pub use function::{Checks, check_function};
