@@ -41,7 +41,7 @@ impl Checker<'_> {
 
     /// The statements of a block; `want` says whether its value is used. `end` is the closing brace.
     pub(super) fn block(&mut self, stmts: &[SynStmt], want: bool, end: proc_macro2::Span) -> Flow {
-        let mut diverges = false;
+        let (mut diverges, mut ends_in_value) = (false, false);
         for (i, stmt) in stmts.iter().enumerate() {
             // What is never reached has been checked where the function is declared, and may not fit this call.
             if diverges && self.frame.via.is_some() {
@@ -58,7 +58,9 @@ impl Checker<'_> {
                     return val;
                 }
                 // `{ value; }` where the value is wanted.
-                SynStmt::Expr(expr, Some(_)) if last && want && is_value(expr) => drop(self.expr(expr)),
+                SynStmt::Expr(expr, Some(_)) if last && want && is_value(expr) => {
+                    ends_in_value = !matches!(self.expr(expr), Ok(Val::Unit(_)));
+                }
                 SynStmt::Expr(expr, _) => diverges |= self.expr_stmt(expr),
                 SynStmt::Local(local) => {
                     if self.local(local) {
@@ -78,7 +80,6 @@ impl Checker<'_> {
             (true, _) => Flow::Diverges,
             (false, false) => Flow::Value(Ok(Val::Unit(SourceRange::at(end)))),
             (false, true) => {
-                let ends_in_value = matches!(stmts.last(), Some(SynStmt::Expr(e, Some(_))) if is_value(e));
                 let help = if ends_in_value { "remove the last `;`" } else { "end it with an expression" };
                 Flow::Value(Err(self.report_help(SourceRange::at(end), "this block gives no value", help)))
             }

@@ -122,7 +122,18 @@ impl Checker<'_> {
             "zero" | "default" => Some("0"),
             _ => None,
         };
+        let limit = match name.as_str() {
+            "epsilon" => Some("EPSILON"),
+            "max_value" => Some("MAX"),
+            "min_value" => Some("MIN"),
+            "infinity" => Some("INFINITY"),
+            "neg_infinity" => Some("NEG_INFINITY"),
+            "nan" => Some("NAN"),
+            "min_positive_value" => Some("MIN_POSITIVE"),
+            _ => None,
+        };
         let code = match (dtype, number, call.args.first()) {
+            (Some(dtype), None, None) => limit.map(|limit| format!("{dtype}::{limit}")),
             (Some(dtype), Some(number), None) => Some(format!("{number} as {dtype}")),
             (Some(dtype), None, Some(arg)) if self.is_conversion(name) && call.args.len() == 1 => {
                 Some(format!("{} as {dtype}", self.source.operand(SourceRange::of(arg))))
@@ -131,7 +142,8 @@ impl Checker<'_> {
         };
         let help: Help = match (code, name.as_str(), of.len()) {
             (Some(code), ..) => {
-                let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
+                let tight = code.contains(' ') && self.source.binds_tighter(whole);
+                let code = if tight { format!("({code})") } else { code };
                 Help::write(whole, code)
             }
             (None, "Ok", 0) => "a kernel gives nothing: leave it out".into(),

@@ -261,7 +261,7 @@ impl Checker<'_> {
             return None;
         }
         let pairs = pats.elems.iter().zip(&exprs.elems).map(|(pat, expr)| {
-            self.option(expr)?;
+            self.option(expr).filter(|_| matches!(pat, Pat::TupleStruct(some) if some.path.is_ident("Some")))?;
             let (pat, expr) = (self.source.text(SourceRange::of_pat(pat))?, self.source.text(SourceRange::of(expr))?);
             Some(format!("if let {pat} = {expr} {{ "))
         });
