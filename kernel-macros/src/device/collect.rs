@@ -42,6 +42,11 @@ const FREE: [&str; 13] = [
 const FOREIGN: [&str; 12] =
     ["tl", "triton", "libdevice", "target_info", "torch", "np", "numpy", "math", "cuda", "std", "core", "tilewright"];
 
+/// Whether a path that begins with this name leads to another library.
+pub fn is_foreign(name: &str) -> bool {
+    FOREIGN.contains(&name)
+}
+
 /// A path as text, by which the calls of a body are told apart.
 pub fn path_text(path: &Path) -> String {
     let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
@@ -242,7 +247,7 @@ impl Calls {
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
         let (first, last) = (first.ident.to_string(), last.ident.to_string());
         let capital = |name: &str| name.starts_with(char::is_uppercase);
-        let dtype = DType::from_name(&first).is_some()
+        let dtype = path.segments.iter().any(|segment| DType::from_name(&segment.ident.to_string()).is_some())
             || (dtype_of_other_languages(&first).is_some() && !FREE.contains(&first.as_str()));
         let typed = path.segments.iter().any(|segment| capital(&segment.ident.to_string()));
         if dtype || typed {

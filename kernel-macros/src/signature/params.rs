@@ -2,9 +2,11 @@
 
 use kernel_core::ir::{DType, Dt, DtypeId, MAX_TENSOR_RANK};
 use proc_macro2::{Ident, Span};
+use quote::ToTokens;
 use syn::{AngleBracketedGenericArguments, Expr, FnArg, GenericArgument, Pat, PathArguments, Type};
 
 use super::{KernelParam, ParamTy, Passing, Signature, braced, generic_name, strip, type_name};
+use crate::device;
 use crate::error::{Checked, Errors};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages, foreign_float8};
@@ -33,6 +35,12 @@ pub(super) fn read(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> O
     };
     let inner = option_of(&arg.ty);
     let ty = match inner {
+        _ if type_name(&arg.ty).is_some_and(|name| name == "constexpr") => {
+            let message = format!("`{ident}` is a constexpr, which is a const generic and no parameter");
+            let help = format!("write `fn {}<const {ident}: usize>(..)`", signature.ident);
+            errors.report_help(SourceRange::between(ident.span(), place.end), message, help);
+            None
+        }
         Some(inner) => read_optional(inner, signature, errors).ok(),
         None => read_param_ty(&arg.ty, signature, errors).ok(),
     };
@@ -52,7 +60,7 @@ pub(super) fn read(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> O
         let help = "make what it holds mutable: `if let Some(mut value) = parameter`";
         errors.report_help(SourceRange::of_pat(&arg.pat), message, help);
     }
-    let block = block_of(inner.unwrap_or(&arg.ty)).map(quote::ToTokens::into_token_stream);
+    let block = block_of(inner.unwrap_or(&arg.ty)).map(ToTokens::into_token_stream);
     if let (Some(_), Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
         let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
         errors.report_help(SourceRange::of_pat(&arg.pat), message, "remove `mut`");
@@ -189,6 +197,12 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
         {
             return refuse(errors, "write it without `&`: the caller lends the descriptor".into());
         }
+        Type::Reference(reference)
+            if matches!(generic_name(&reference.elem).as_deref(), Some("Ptr" | "PtrMut" | "Const" | "Option")) =>
+        {
+            let code = device::text(&reference.elem.to_token_stream());
+            return refuse(errors, Help::write(place, code).and(", without `&`"));
+        }
         Type::Reference(reference) => {
             let inner = match &*reference.elem {
                 Type::Slice(slice) => type_name(&slice.elem),
@@ -198,6 +212,10 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
                 return refuse(errors, TEXTS.into());
             }
             let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
+            if let (Some(inner), false) = (&inner, matches!(&*reference.elem, Type::Slice(_))) {
+                let help = format!("for a scalar write `{inner}`, for a buffer `{pointer}<{inner}>`");
+                return refuse(errors, help.into());
+            }
             return refuse(
                 errors,
                 Help::write(place, format!("{pointer}<{}>", inner.unwrap_or_else(|| "T".to_string()))),
@@ -293,8 +311,13 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
         (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
         (Some(close), _) => Help::meant(place, close),
-        (None, name) if name.starts_with(char::is_uppercase) && name.len() > 1 => STRUCTS.into(),
-        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
+        (None, name) if name.starts_with(char::is_uppercase) && name.len() > 1 => {
+            format!("{STRUCTS}; an alias is not seen: write the dtype that it is").into()
+        }
+        (None, _) => {
+            "for any dtype, declare a parameter: `fn name<T: Num>(..)`; an alias is not seen: write the dtype that it is"
+                .into()
+        }
     };
     Err(errors.report_help(SourceRange::of_type(ty), message, help))
 }

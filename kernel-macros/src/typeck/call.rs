@@ -43,10 +43,7 @@ impl Checker<'_> {
         };
         if matches!(row.call, Call::Fold(BinaryOp::Max | BinaryOp::Min)) && call.args.len() == 2 && !named_second(call)
         {
-            let other = if name == "max" { "maximum" } else { "minimum" };
-            let message = format!("`{name}` reduces a tile along an axis");
-            let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
-            return Err(self.report_help(name_place, message, help));
+            return Err(self.extreme_of_two(&name, call, name_place));
         }
         if matches!(row.call, Call::Map | Call::InlinePtx) {
             if self.on_an_element() {
@@ -159,6 +156,9 @@ impl Checker<'_> {
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
         }
+        if let Some(reported) = self.no_function(&path, call, whole) {
+            return reported;
+        }
         // Mistakes in the arguments are reported too.
         let first = self.check_values(&call.args);
         let help = match self.spelling(name, first.as_ref()) {
@@ -173,6 +173,7 @@ impl Checker<'_> {
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
+            None if name == "isqrt" => spellings::ROOT.into(),
             None => match closest(name, ops::rows().map(|r| r.name)) {
                 Some(close) => Help::meant(place, close),
                 None => format!("declare the function: `#[device] fn {name}(..) -> .. {{ .. }}`").into(),
@@ -267,6 +268,11 @@ impl Checker<'_> {
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             (None, Some(row), _) => format!("it is a function: write `{}`", row.usage()).into(),
+            (None, None, _) if let Some(row) = spellings::of_methods(name) => {
+                let args = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg)));
+                let args: Vec<String> = [source].into_iter().chain(args).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
             (None, None, _) => {
                 let methods = ops::rows().filter(|r| r.method).map(|r| r.name);
                 match closest(name, methods) {

@@ -48,19 +48,21 @@ pub(super) struct Frame {
     pub(super) dtypes: Option<Vec<(String, Dt)>>,
     /// The functions whose bodies this stands in, itself included.
     pub(super) callers: Vec<String>,
+    /// Whether the checker has written what is checked.
+    pub(super) is_written: bool,
 }
 
 impl Frame {
     /// Code that the checker has written, in a body of `self`: it calls nothing but operations.
     fn written(&self) -> Frame {
         let (name, key, via, callers) = (self.name.clone(), self.key.clone(), self.via.clone(), self.callers.clone());
-        Frame { name, calls: Rc::default(), key, via, dtypes: Some(Vec::new()), callers }
+        Frame { name, calls: Rc::default(), key, via, dtypes: Some(Vec::new()), callers, is_written: true }
     }
 
     /// The kernel.
     pub(super) fn outermost(functions: &Functions) -> Frame {
         let (calls, callers) = (Rc::clone(&functions.calls), Vec::new());
-        Frame { name: None, calls, key: String::new(), via: None, dtypes: None, callers }
+        Frame { name: None, calls, key: String::new(), via: None, dtypes: None, callers, is_written: false }
     }
 }
 
@@ -84,7 +86,7 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
     let name = Some(function.ident().to_string());
     let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
     let callers = vec![key.clone()];
-    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes), callers });
+    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes), callers, is_written: false });
     checker.shape_constants.clone_from(&function.shape_constants);
     checker.open_calls = 1;
     checker.calls.push((0, 0));

@@ -212,6 +212,19 @@ impl Checker<'_> {
         }
     }
 
+    /// What a call may say for a generic parameter: of a dtype the caller's own dtype parameters, if it has any that fit.
+    fn may_be_said(&self, function: &Function, generic: &str) -> Vec<String> {
+        let Some((_, bound)) = function.signature.dtypes().find(|(ident, _)| *ident == generic) else {
+            return vec!["16".to_string()];
+        };
+        let mut names: Vec<String> = match &self.frame.dtypes {
+            Some(own) => own.iter().map(|(name, _)| name.clone()).collect(),
+            None => self.signature.dtypes().map(|(ident, _)| ident.to_string()).collect(),
+        };
+        names.retain(|name| self.dtype_by_name(name).is_some_and(|dt| admits(&self.func, dt, bound)));
+        if names.is_empty() { vec!["f32".to_string()] } else { names }
+    }
+
     /// The dtypes of the function's parameters in this call.
     pub(super) fn settle(
         &mut self,
@@ -227,30 +240,20 @@ impl Checker<'_> {
                 let message = format!("the {what} takes a `{takes}`, but this is {found}");
                 return c.report_help(*place, message, declared(function));
             }
-            let each = function.own_generics().iter().map(|g| match g {
-                Generic::Dtype(ident, ..) => {
-                    if ident == generic {
-                        "f32"
-                    } else {
-                        "_"
-                    }
-                }
-                Generic::Const(ident, ..) => {
-                    if ident == generic {
-                        "16"
-                    } else {
-                        "_"
-                    }
-                }
-            });
             let (of, rest) = if function.is_struct { ("fields", " { .. }") } else { ("arguments", "(..)") };
-            let each = each.collect::<Vec<_>>().join(", ");
+            let call = |said: &str| {
+                let each = function.own_generics().iter().map(|own| if own.ident() == generic { said } else { "_" });
+                format!("`{name}::<{}>{rest}`", each.collect::<Vec<_>>().join(", "))
+            };
             let help = match &function.method {
                 // Those of the `impl` are the struct's.
                 Some(method) if function.own_generics().iter().all(|own| own.ident() != generic) => {
                     format!("say what it is: `{}::<..>::{}{rest}`", method.of, function.ident())
                 }
-                Some(_) | None => format!("say what it is: `{name}::<{each}>{rest}`"),
+                Some(_) | None => {
+                    let calls: Vec<String> = c.may_be_said(function, generic).iter().map(|said| call(said)).collect();
+                    format!("say what it is: {}", calls.join(" or "))
+                }
             };
             c.report_help(place, format!("the {of} of `{name}` do not say what `{generic}` is"), help)
         };
@@ -295,6 +298,6 @@ impl Checker<'_> {
         let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
         let mut callers = self.frame.callers.clone();
         callers.push(key.clone());
-        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers })
+        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers, is_written: false })
     }
 }

@@ -13,6 +13,7 @@ use syn::{
     parse_quote_spanned,
 };
 
+use super::block::{ends_in_statement, gives_nothing};
 use super::function::Frame;
 use super::jump::Gives;
 use super::parameters::Given;
@@ -35,6 +36,15 @@ pub(super) enum Callable {
     Parameter(Rc<ParenthesizedGenericArguments>),
 }
 
+impl Callable {
+    /// Notes whether a value is wanted of it.
+    pub(super) fn wants(&self, value: bool) {
+        if let Callable::Closure(closure) = self {
+            closure.wanted.set(Some(value));
+        }
+    }
+}
+
 impl fmt::Debug for Callable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("closure")
@@ -52,12 +62,24 @@ pub(super) struct Closure {
     combines: usize,
     /// Whether its body has been found wrong, which is said once.
     is_wrong: Cell<bool>,
+    /// Whether it must give a value, where a parameter that takes it says so.
+    wanted: Cell<Option<bool>>,
 }
 
 impl Closure {
     /// How many arguments it takes.
     pub(super) fn takes(&self) -> usize {
         self.closure.inputs.len()
+    }
+
+    /// Whether its body is a statement, which gives nothing.
+    fn gives_nothing(&self) -> bool {
+        let body = &self.closure.body;
+        match (&self.closure.output, self.wanted.get()) {
+            (ReturnType::Type(..), _) | (_, Some(true)) => false,
+            (ReturnType::Default, Some(false)) => gives_nothing(body) || ends_in_statement(body),
+            (ReturnType::Default, None) => gives_nothing(body),
+        }
     }
 }
 
@@ -106,6 +128,7 @@ impl Checker<'_> {
             source: Rc::clone(&self.source),
             combines: self.combines(),
             is_wrong: Cell::new(false),
+            wanted: Cell::new(None),
         }))
     }
 
@@ -215,7 +238,16 @@ impl Checker<'_> {
         for (pat, arg) in named.closure.inputs.iter().zip(args) {
             self.bind_argument(pat, arg);
         }
-        let mut val = self.inlined_body(Gives::Anything, place, |c| c.tail(&named.closure.body));
+        let nothing = named.gives_nothing();
+        let body = &named.closure.body;
+        let mut val =
+            self.inlined_body(Gives::Anything, place, |c| if nothing { c.statement(body) } else { c.tail(body) });
+        if nothing && self.errors.list().len() > before {
+            val = Err(Reported::earlier());
+        }
+        if let (true, Ok(_)) = (nothing, &val) {
+            self.given_nothing.push(place);
+        }
         if let (Ok(found), ReturnType::Type(_, ty)) = (&val, &named.closure.output) {
             let found = found.clone();
             val = self.annotation(ty).and_then(|annotation| self.annotate(found, &annotation));

@@ -219,6 +219,9 @@ impl Checker<'_> {
                 Err(self.report_help(at, "an optional parameter is looked at as `Some(name)`", help))
             }
             (_, None) if self.is_poison(&given.expr) => Err(Reported::earlier()),
+            (_, None) if let Some(help) = self.nested_options(given) => {
+                Err(self.report_help(SourceRange::of(&given.expr), "`if let` takes one optional parameter", help))
+            }
             (_, None) => {
                 let help =
                     "it asks whether there is an argument for a parameter declared as `Option<Ptr<T>>` or its kind";
@@ -242,6 +245,28 @@ impl Checker<'_> {
         }
         let condition = given_here.map(|given| self.given(given, at));
         self.branches(stmt, condition, before, want, place)
+    }
+
+    /// `if let Some(b) = b { .. }` for `let Some(b) = b else { return; };`
+    pub(super) fn given_else(&self, pat: &Pat, expr: &Expr) -> Option<String> {
+        self.option(expr)?;
+        let (pat, expr) = (self.source.text(SourceRange::of_pat(pat))?, self.source.text(SourceRange::of(expr))?);
+        Some(format!("write `if let {pat} = {expr} {{ .. }}`, with what follows in its braces"))
+    }
+
+    /// `if let Some(b) = b { if let Some(c) = c { .. } }` for `if let (Some(b), Some(c)) = (b, c) { .. }`
+    fn nested_options(&self, given: &ExprLet) -> Option<String> {
+        let (Pat::Tuple(pats), Expr::Tuple(exprs)) = (&*given.pat, bare(&given.expr)) else { return None };
+        if pats.elems.len() != exprs.elems.len() {
+            return None;
+        }
+        let pairs = pats.elems.iter().zip(&exprs.elems).map(|(pat, expr)| {
+            self.option(expr).filter(|_| matches!(pat, Pat::TupleStruct(some) if some.path.is_ident("Some")))?;
+            let (pat, expr) = (self.source.text(SourceRange::of_pat(pat))?, self.source.text(SourceRange::of(expr))?);
+            Some(format!("if let {pat} = {expr} {{ "))
+        });
+        let pairs = pairs.collect::<Option<Vec<String>>>()?;
+        Some(format!("nest them: `{}..{}`", pairs.concat(), " }".repeat(pairs.len())))
     }
 
     /// Binds the names of a `let` in a condition that cannot have one, which was reported.

@@ -144,7 +144,10 @@ impl Checker<'_> {
     pub(super) fn fit_argument(&mut self, arg: Arg, ty: &Type) -> Checked<Arg> {
         if let Some(types) = closure_type(ty) {
             return match arg {
-                Arg::Closure(callable, place) => self.fitting(callable, types.inputs.len(), place),
+                Arg::Closure(callable, place) => {
+                    callable.wants(matches!(types.output, syn::ReturnType::Type(..)));
+                    self.fitting(callable, types.inputs.len(), place)
+                }
                 Arg::Val(_) | Arg::Variable(..) | Arg::Desc(..) | Arg::Option(..) => {
                     Err(self.report_help(arg.place(), "this must be a closure", "write `|a| ..`"))
                 }
