@@ -10,8 +10,8 @@ pub enum Operand {
     Number(u64),
     /// `[base + offset]`: a register, or none for a symbol at 0.
     Address(Option<usize>, i64),
-    /// `[name]` of a kernel parameter, by position, and a byte offset.
-    Param(usize),
+    /// `[name + offset]` of a kernel parameter, by position, from one of its bytes on.
+    Param(usize, u32),
     /// `{a, b, ..}`
     Vector(Vec<Operand>),
     /// A special register.
@@ -122,7 +122,8 @@ impl Parser {
                 None => (address.trim(), 0),
             };
             if let Some(number) = base.strip_prefix(&format!("{}_param_", self.entry)) {
-                return Operand::Param(number.parse().expect("a parameter's number"));
+                let byte = u32::try_from(offset).expect("a byte of the parameter");
+                return Operand::Param(number.parse().expect("a parameter's number"), byte);
             }
             let register = base.starts_with('%').then(|| self.register(base));
             assert!(register.is_some() || base == "shared_memory", "{text}");

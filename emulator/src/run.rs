@@ -192,7 +192,7 @@ impl Block<'_> {
         match operand {
             Operand::Register(register) => self.threads[thread].registers[*register],
             Operand::Number(number) => *number,
-            Operand::Param(index) => self.launch.params[*index],
+            Operand::Param(index, byte) => self.launch.params[*index] >> (8 * byte),
             Operand::Special(name) => {
                 let axis = match name.rsplit('.').next() {
                     Some("x") => 0,
@@ -440,7 +440,10 @@ impl Block<'_> {
         };
         if has("param") {
             let value = self.value(thread, address);
-            self.set(thread, values, value & width_mask(size));
+            let is_signed = instruction.modifiers.last().is_some_and(|ty| ty.starts_with('s'));
+            let unused = 64 - 8 * size;
+            let value = if is_signed { ((value << unused) as i64 >> unused) as u64 } else { value & width_mask(size) };
+            self.set(thread, values, value);
             return;
         }
         let list = match values {

@@ -19,7 +19,7 @@ Random kernels, run in every way there is and compared.
   tilewright-fuzz --seeds 0..1000000 [--workers N] [--log FILE] [--emulate-every N]
       Runs seeds. A log that is there already is gone on with.
   tilewright-fuzz --gpu --seeds 0..100000
-      Launches them on the first GPU instead of running them after every pass.
+      Launches them on the first GPU instead of running them after every pass. Ends with 2 if there is none.
   tilewright-fuzz --gpu --alone --seeds 0..1000
       In this process, for tools that watch one: `compute-sanitizer --tool racecheck tilewright-fuzz ..`.
   tilewright-fuzz --show SEED

@@ -37,6 +37,17 @@ fn findings_that_are_mended_stay_mended() {
     assert!(count > 0, "there are no findings");
 }
 
+/// Here too where there is a GPU: the driver is told to show none.
+#[test]
+fn a_campaign_without_a_gpu_is_refused_at_once() {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_tilewright-fuzz"));
+    let program = program.args(["--gpu", "--seeds", "0..3"]).env("CUDA_VISIBLE_DEVICES", "");
+    let output = program.output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    assert!(told.contains("CUDA") && !told.contains("seed"), "{told}");
+}
+
 #[test]
 fn a_case_reads_back_from_its_file() {
     for seed in 0..60 {

@@ -102,6 +102,11 @@ pub enum InspectError {
         /// Why not.
         reason: String,
     },
+    /// What stands behind `diff` is neither two archives nor a variant of each.
+    #[error(
+        "`diff` takes two files, `inspect diff OLD NEW`, or a variant of each, `inspect diff OLD NUMBER NEW NUMBER [STAGE]`"
+    )]
+    NotTwo,
     /// Nothing is from that line.
     #[error("nothing is from line {line} of the source; `lines` has those that something is from")]
     NoLine {

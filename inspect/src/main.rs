@@ -25,14 +25,12 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // As a subcommand of its own name too.
     let arguments = arguments.strip_prefix(&["inspect"]).unwrap_or(&arguments);
+    if arguments.iter().any(|argument| ["--help", "-h"].contains(argument)) {
+        return print(USAGE);
+    }
     let (rest, folder) = without_source(arguments);
     match run(&rest, &Roots::new(folder.map(Path::new))) {
-        Ok(Some(text)) => {
-            use std::io::Write;
-            // Whoever reads may stop when it has seen enough.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+        Ok(Some(text)) => print(&text),
         Ok(None) => {
             eprint!("{USAGE}");
             ExitCode::FAILURE
@@ -42,6 +40,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn print(text: &str) -> ExitCode {
+    use std::io::Write;
+    // Whoever reads may stop when it has seen enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 /// The arguments without `--source FOLDER`, and the folder.
@@ -68,6 +73,7 @@ fn run(arguments: &[&str], roots: &Roots) -> Result<Option<String>, InspectError
             let (old, new) = (open(old)?, open(new)?);
             Some(terminal::compare((variant(&old, from)?, variant(&new, to)?), stage, &tools, roots)?)
         }
+        ["diff", ..] => return Err(InspectError::NotTwo),
         [path] if !path.starts_with('-') => Some(terminal::list(&open(path)?)),
         [path, "--html", page] => {
             let text = page::page(path, &open(path)?, &tools, roots);

@@ -1,5 +1,6 @@
 //! Lists, stages and differences as lines.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use kernel_archive::Entry;
@@ -167,56 +168,84 @@ pub fn compare_all((old, new): (&Entry, &Entry), tools: &Tools) -> String {
     let mut text = format!("--- {}\n+++ {}\n", old.head.identity, new.head.identity);
     let differences = differences(old, new, tools);
     for (name, difference) in &differences {
-        let _ = writeln!(text, "{name:<10} {}", difference.as_ref().map_or_else(Clone::clone, |it| counted(it)));
+        let _ = match difference {
+            Difference::Lines(lines) => writeln!(text, "{name:<10} {}", counted(lines)),
+            Difference::OneSided(why) => writeln!(text, "{name:<10} shown of one side only: {why}"),
+            Difference::Unknown(why) => writeln!(text, "{name:<10} not compared: {why}"),
+        };
     }
     for (name, difference) in differences {
         match difference {
-            Ok(difference) if !difference.is_empty() => text += &format!("== {name}\n{difference}"),
-            Ok(_) | Err(_) => {}
+            Difference::Lines(lines) if !lines.is_empty() => text += &format!("== {name}\n{lines}"),
+            Difference::Lines(_) | Difference::OneSided(_) | Difference::Unknown(_) => {}
         }
     }
     text
 }
 
-/// What two archives have in common, and how the variants with one name differ: a line for each stage that does.
+/// What two archives have in common, and how the variants with one name differ: a line for each stage that does. What could
+/// not be compared is no difference, and is said once at the end.
 pub fn compare_archives(old: &[Entry], new: &[Entry], tools: &Tools) -> String {
     let name = |entry: &Entry| entry.head.identity.to_string();
     let has = |entries: &[Entry], wanted: &Entry| entries.iter().any(|entry| name(entry) == name(wanted));
     let mut text = String::new();
+    let mut unknown: BTreeMap<(&str, String), usize> = BTreeMap::new();
     old.iter().filter(|entry| !has(new, entry)).for_each(|entry| text += &format!("- {}\n", name(entry)));
     new.iter().filter(|entry| !has(old, entry)).for_each(|entry| text += &format!("+ {}\n", name(entry)));
     for after in new {
         let Some(before) = old.iter().find(|before| name(before) == name(after)) else { continue };
         let differences = differences(before, after, tools);
-        let is_same = differences.iter().all(|(_, difference)| difference.as_ref().is_ok_and(String::is_empty));
-        text += &format!("{} {}\n", if is_same { '=' } else { '~' }, name(after));
+        let mut lines = String::new();
         for (stage, difference) in differences {
             match difference {
-                Ok(difference) if difference.is_empty() => {}
-                Ok(difference) => text += &format!("    {stage:<10} {}\n", counted(&difference)),
-                Err(why) => text += &format!("    {stage:<10} {why}\n"),
+                Difference::Lines(difference) if difference.is_empty() => {}
+                Difference::Lines(difference) => lines += &format!("    {stage:<10} {}\n", counted(&difference)),
+                Difference::OneSided(why) => lines += &format!("    {stage:<10} shown of one side only: {why}\n"),
+                Difference::Unknown(why) => *unknown.entry((stage, why)).or_default() += 1,
             }
         }
+        text += &format!("{} {}\n{lines}", if lines.is_empty() { '=' } else { '~' }, name(after));
+    }
+    for ((stage, why), count) in unknown {
+        let what = if stage == "sass" { "machine code" } else { stage };
+        text += &format!("note: {what} of {count} variant{} was not compared: {why}\n", plural(count));
     }
     text
+}
+
+/// What is known of how a stage of two variants differs.
+enum Difference {
+    /// The lines that differ, none if all are the same.
+    Lines(String),
+    /// One variant's can be shown, the other's cannot, and why not.
+    OneSided(String),
+    /// Neither can be shown, and why not.
+    Unknown(String),
+}
+
+impl Difference {
+    fn of<T: AsRef<str>>(old: Result<T, String>, new: Result<T, String>) -> Difference {
+        match (old, new) {
+            (Ok(old), Ok(new)) => Difference::Lines(difference(old.as_ref(), new.as_ref())),
+            (Ok(_), Err(why)) | (Err(why), Ok(_)) => Difference::OneSided(why),
+            (Err(why), Err(_)) => Difference::Unknown(why),
+        }
+    }
 }
 
 /// The stages that are compared, in their order.
 const COMPARED: [&str; 6] = ["bound", "placed", "lowered", "llvm", "ptx", "report"];
 
-/// The difference of each stage, or why there is none.
-fn differences(old: &Entry, new: &Entry, tools: &Tools) -> Vec<(&'static str, Result<String, String>)> {
+/// The difference of each stage.
+fn differences(old: &Entry, new: &Entry, tools: &Tools) -> Vec<(&'static str, Difference)> {
     let (before, after) = (Stages::of(old), Stages::of(new));
     let of = |name: &'static str| {
-        let missing = || "cannot be made again".to_string();
-        let texts =
-            before.get(name).ok_or_else(missing).and_then(|old| Ok((old, after.get(name).ok_or_else(missing)?)));
-        (name, texts.map(|(old, new)| difference(old, new)))
+        let missing = || "it cannot be made again".to_string();
+        (name, Difference::of(before.get(name).ok_or_else(missing), after.get(name).ok_or_else(missing)))
     };
-    let mut all: Vec<_> = COMPARED.map(of).to_vec();
+    let mut all = Vec::from(COMPARED.map(of));
     // With the same PTX, what the archives have is still two codes.
-    let code = sass(old, tools).and_then(|old| Ok(difference(&old, &sass(new, tools)?)));
-    all.push(("sass", code));
+    all.push(("sass", Difference::of(sass(old, tools), sass(new, tools))));
     all
 }
 

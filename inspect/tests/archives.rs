@@ -236,14 +236,35 @@ fn archives_are_compared_by_the_names_of_their_variants() -> Result<(), InspectE
     new[1].texts.ptx += "// another line\n";
     let text = terminal::compare_archives(&old, &new, &no_tools());
     assert!(text.starts_with(&format!("- {gone}\n")), "{text}");
-    assert!(
-        text.contains(&format!("~ {changed}\n    ptx        0 lines gone, 1 new\n    sass       no ptxas here\n")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("~ {changed}\n    ptx        0 lines gone, 1 new\n= ")), "{text}");
+    let note = format!("note: machine code of {} variants was not compared: no ptxas here\n", new.len());
+    assert!(text.ends_with(&note) && text.matches("no ptxas here").count() == 1, "{text}");
     let all = terminal::compare_all((&old[2], &new[1]), &no_tools());
     assert!(all.contains("\nptx        0 lines gone, 1 new\n") && all.contains("== ptx\n"), "{all}");
     assert!(all.contains("\nplaced     no difference\n") && all.contains("+ // another line"), "{all}");
+    assert!(all.contains("\nsass       not compared: no ptxas here\n"), "{all}");
+    let own = terminal::compare_archives(&old, &old, &no_tools());
+    let lines = |sign: &str| own.lines().filter(|line| line.starts_with(sign)).count();
+    assert_eq!((lines("= "), lines("note: "), own.lines().count()), (old.len(), 1, old.len() + 1), "{own}");
     Ok(())
+}
+
+#[test]
+fn the_program_says_how_it_is_called() {
+    let inspect = |arguments: &[&str]| {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_tilewright-inspect"));
+        let output = program.args(arguments).output().expect("it runs");
+        let [said, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.code(), said, told)
+    };
+    for help in ["--help", "-h"] {
+        let (code, said, told) = inspect(&[help]);
+        assert!(code == Some(0) && said.contains("inspect diff OLD NEW") && told.is_empty(), "{code:?} {said} {told}");
+    }
+    for few in [&["diff"][..], &["diff", "k.twa"], &["diff", "old.twa", "1", "new.twa"]] {
+        let (code, said, told) = inspect(few);
+        assert!(code == Some(1) && said.is_empty() && told.starts_with("`diff` takes two files"), "{code:?} {told}");
+    }
 }
 
 #[test]

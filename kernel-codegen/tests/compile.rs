@@ -394,6 +394,25 @@ fn what_a_tile_decides_is_passed_on_behind_a_barrier() {
     assert_eq!(passed, "S|L", "{ptx}");
 }
 
+/// A tile that a loop reads again and again until it is as it should be comes from where others write: the nearest cache keeps what
+/// was there before.
+#[test]
+fn tiles_that_are_waited_for_arrive() {
+    let load = "%v: i32[512] = load %xp
+        %s: i32 = reduce %v {axis = 0} (%a: i32, %b: i32) {
+          %ab: i32 = add %a, %b
+          yield %ab
+        }
+        %more: bool = cmp.lt %s, %zero";
+    let waits = format!("while () {{\n{load}\nyield %more\n}} do () {{\nyield\n}}");
+    let asks = format!("{load}\nif %more {{\nstore %op, %i\nyield\n}} else {{\nyield\n}}");
+    assert!(passed_on(&waits).1.contains("ld.relaxed.gpu.global.v4.b32"), "{}", passed_on(&waits).1);
+    assert!(!passed_on(&asks).1.contains("ld.relaxed"), "it is read once");
+    let of_fixed = waits.replace("load %xp", "load %fp");
+    let fixed = format!("%fs: *fixed[512] = splat %fixed\n%fp: *fixed[512] = add_ptr %fs, %i\n{of_fixed}");
+    assert!(!passed_on(&fixed).1.contains("ld.relaxed"), "nobody writes it");
+}
+
 /// Where a program runs, and when, is what the first thread sees, where it decides.
 #[test]
 fn what_the_hardware_counts_is_passed_on_where_it_decides() {

@@ -42,12 +42,27 @@ pub fn help(tokens: TokenStream, fault: Span) -> Option<Help> {
         "@" => Some("a matrix product is written `dot(a, b)`".into()),
         "and" | "or" => joined(&lexemes, at),
         "," | ":" if matches!(around, Some((Delimiter::Bracket, _))) => index(&lexemes, around?.1),
+        ":" if is_named_argument(&lexemes, at, around) => {
+            let name = &lexemes[at - 1].text;
+            Some(Help::write(lexeme.place, " =").said(format!("an argument is named with `=`: write `{name} = ..`")))
+        }
         ":" => Some("a block is written in braces: `{ .. }`".into()),
         "<" | "<=" | ">" | ">=" | "==" | "!=" => comparisons(&lexemes, at),
         _ if before == Some("elif") => Some(Help::write(lexemes[at - 1].place, "else if")),
         _ if before == Some("not") => negation(&lexemes, at - 1),
         _ => None,
     }
+}
+
+/// `load(x, mask: i < n)`
+fn is_named_argument(lexemes: &[Lexeme], at: usize, around: Option<(Delimiter, SourceRange)>) -> bool {
+    let is_name = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let first = match at {
+        0 => return false,
+        1 => true,
+        _ => lexemes[at - 2].text == ",",
+    };
+    first && is_name(&lexemes[at - 1].text) && matches!(around, Some((Delimiter::Parenthesis, _)))
 }
 
 /// The level of brackets with the token at `fault`. Nesting is bounded, as `guard` has refused what is deeper.

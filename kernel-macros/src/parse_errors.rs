@@ -14,10 +14,13 @@
 //! bit as u32 << place
 //!            ^^ arguments of the type begin here: put the conversion in parentheses: `(bit as u32) <<`
 //! ```
+//!
+//! A constexpr has a type, `<const BLOCK: usize>`, without which the parser expects a `:` at the `>`.
 
 use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
 
 use crate::error::Errors;
+use crate::help::Help;
 use crate::source_range::SourceRange;
 
 /// Types whose second argument is a shape.
@@ -28,6 +31,8 @@ pub fn report(tokens: TokenStream, error: &syn::Error, errors: &mut Errors) {
     let before = errors.list().len();
     shapes_without_braces(tokens.clone(), errors);
     conversions_before_signs(tokens.clone(), errors);
+    constexprs_without_types(tokens.clone(), errors);
+    constexprs_as_parameters(tokens.clone(), errors);
     if errors.list().len() == before {
         errors.report_syn(&tokens, error);
     }
@@ -76,6 +81,46 @@ fn conversions_before_signs(tokens: TokenStream, errors: &mut Errors) {
         let message = format!("behind a conversion, `{code}` begins arguments of the type, in Rust too");
         let help = format!("put the conversion in parentheses: `(.. as {ty}) {code} ..`");
         errors.report_help(place, message, help);
+    }
+}
+
+/// `<const BLOCK>`
+fn constexprs_without_types(tokens: TokenStream, errors: &mut Errors) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for window in tokens.windows(4) {
+        let [TokenTree::Punct(before), TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Punct(after)] =
+            window
+        else {
+            continue;
+        };
+        if word == "const" && matches!(before.as_char(), '<' | ',') && matches!(after.as_char(), '>' | ',' | '=') {
+            let place = SourceRange::at(name.span());
+            let help = Help::write(place, format!("{name}: usize")).said(format!("write `const {name}: usize`"));
+            errors.report_help(place, format!("the constexpr `{name}` has no type"), help);
+        }
+    }
+}
+
+/// `(x: Ptr<f32>, BLOCK: tl.constexpr)`
+fn constexprs_as_parameters(tokens: TokenStream, errors: &mut Errors) {
+    for group in tokens {
+        let TokenTree::Group(group) = group else { continue };
+        let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+        let is = |at: Option<usize>, symbol| matches!(at.and_then(|at| tokens.get(at)), Some(TokenTree::Punct(punct)) if punct.as_char() == symbol);
+        for (at, token) in tokens.iter().enumerate() {
+            if group.delimiter() != Delimiter::Parenthesis
+                || !matches!(token, TokenTree::Ident(word) if word == "constexpr")
+            {
+                continue;
+            }
+            let path = if is(at.checked_sub(1), '.') { 3 } else { 1 };
+            let Some(TokenTree::Ident(name)) = at.checked_sub(path + 1).and_then(|at| tokens.get(at)) else { continue };
+            if is(at.checked_sub(path), ':') {
+                let message = format!("`{name}` is a constexpr, which is a const generic and no parameter");
+                let help = format!("write `const {name}: usize` in the generics: `fn kernel<const {name}: usize>(..)`");
+                errors.report_help(SourceRange::between(name.span(), token.span()), message, help);
+            }
+        }
     }
 }
 

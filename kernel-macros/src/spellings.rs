@@ -183,6 +183,44 @@ pub fn of_integers(name: &str, signed: Option<bool>) -> Option<&'static Spelling
     rows.into_iter().find(|row| row.names.split(' ').any(|known| known == name))
 }
 
+/// Methods of Rust and of other libraries. As names of functions they are the user's.
+const METHODS: &[Spelling] = &[
+    row("add", "a b", "{a} + {b}"),
+    row("sub", "a b", "{a} - {b}"),
+    row("mul", "a b", "{a} * {b}"),
+    row("div", "a b", "{a} / {b}"),
+    row("rem", "a b", "{a} % {b}"),
+    row("bitand", "a b", "{a} & {b}"),
+    row("bitor", "a b", "{a} | {b}"),
+    row("bitxor", "a b", "{a} ^ {b}"),
+    row("shl", "a b", "{a} << {b}"),
+    row("shr", "a b", "{a} >> {b}"),
+    row("not", "a", "!{a}"),
+    row("eq", "a b", "{a} == {b}"),
+    row("ne", "a b", "{a} != {b}"),
+    row("lt", "a b", "{a} < {b}"),
+    row("le", "a b", "{a} <= {b}"),
+    row("gt", "a b", "{a} > {b}"),
+    row("ge", "a b", "{a} >= {b}"),
+    row("t", "x", "trans({x})").but(", which swaps the last two axes"),
+    row("map", "x f", "map_elementwise({x}, {f})"),
+    remark("isqrt", ROOT),
+    remark("fold", "write `reduce(x, axis = 0, |a, b| a + b)`, of an associative and commutative closure"),
+    remark("get", "tiles have no single elements: read memory with `load(pointer + i)`, or reduce the tile"),
+    remark(
+        "iter into_iter iter_mut zip enumerate for_each collect",
+        "operators and operations take whole tiles, and a loop runs over a range: `for i in lo..hi`",
+    ),
+];
+
+/// What stands for the square root of an integer.
+pub const ROOT: &str = "of an `i32` write `sqrt(n as f64) as i32`, which rounds down";
+
+/// The row of a name that a method has elsewhere.
+pub fn of_methods(name: &str) -> Option<&'static Spelling> {
+    METHODS.iter().find(|row| row.names.split(' ').any(|known| known == name))
+}
+
 /// All rows that have names.
 pub fn all() -> impl Iterator<Item = &'static Spelling> {
     SPELLINGS.iter().chain(libdevice::ROWS)

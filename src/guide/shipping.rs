@@ -6,8 +6,9 @@
 //!
 //! # The cache
 //!
-//! It is on without being asked for. `RUST_LOG=kernel_runtime=debug` says for each variant of a kernel whether it was found or
-//! compiled.
+//! It is on without being asked for. What it does is written to the crate `log`, for which the program installs a logger, such
+//! as `env_logger::init()`. With that, `RUST_LOG=kernel_runtime=debug` says for each variant of a kernel whether it was found
+//! or compiled.
 //!
 //! | variable | value | meaning |
 //! |---|---|---|

@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, Ident, Path, Result, Token};
+use syn::{Error, Ident, Path, Result, Token, parse_quote};
 
 struct Export {
     library: Ident,
@@ -30,8 +30,38 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
     }
 }
 
+/// The operators' types by their own names. A function without `#[op]` brings none, and rustc would only say "expected type,
+/// found function"; the type that its name then means here is none of an operator, of which rustc says what it lacks.
+/// What is imported by name goes before what `*` imports.
+fn types(ops: &[Path]) -> TokenStream {
+    let missing = ops.iter().map(|op| {
+        let op = last(op);
+        quote!(pub(super) enum #op {})
+    });
+    let found = ops.iter().map(|op| match op.get_ident() {
+        Some(op) => parse_quote!(self::#op),
+        None => op.clone(),
+    });
+    let found = found.collect::<Vec<Path>>();
+    quote! {
+        #[allow(non_camel_case_types, dead_code)]
+        mod without_op {
+            #(#missing)*
+        }
+        #[allow(unused_imports)]
+        use without_op::*;
+        #(#[allow(unused_imports)] use #found;)*
+    }
+}
+
+/// What an operator is called in the module that has it.
+fn last(op: &Path) -> &Ident {
+    // A path that was parsed has a segment.
+    &op.segments[op.segments.len() - 1].ident
+}
+
 fn name(op: &Path) -> String {
-    op.segments.last().map(|last| last.ident.unraw().to_string()).unwrap_or_default()
+    last(op).unraw().to_string()
 }
 
 impl Export {
@@ -46,17 +76,22 @@ impl Export {
 
     fn tokens(&self) -> TokenStream {
         let library = self.library.unraw().to_string();
-        let ops = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::OP));
-        let checks = self.ops.iter().map(|op| {
-            quote_spanned! {op.span()=>
+        let types = types(&self.ops);
+        let names = || self.ops.iter().map(last);
+        let ops = names().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::OP));
+        let checks = self.ops.iter().map(|path| {
+            let op = last(path);
+            quote_spanned! {path.span()=>
                 const _: () = ::tilewright_ffi::backward::check_exported(<#op as ::tilewright_ffi::Exported>::OP, OPS);
             }
         });
-        let registrations = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::REGISTRATION));
-        let measured = self.ops.iter().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::MEASURED));
-        let doors = self.ops.iter().map(Self::doors);
+        let registrations = names().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::REGISTRATION));
+        let measured = names().map(|op| quote!(<#op as ::tilewright_ffi::Exported>::MEASURED));
+        let doors = names().map(Self::doors);
         quote! {
             const _: () = {
+                #types
+
                 const OPS: &[&::tilewright_ffi::op::Op] = &[#(#ops),*];
                 #(#checks)*
 
@@ -88,8 +123,8 @@ impl Export {
     }
 
     /// The symbols of one operator.
-    fn doors(op: &Path) -> TokenStream {
-        let (tvm, xla) = (format!("__tvm_ffi_{}", name(op)), format!("tilewright_xla_{}", name(op)));
+    fn doors(op: &Ident) -> TokenStream {
+        let (tvm, xla) = (format!("__tvm_ffi_{}", op.unraw()), format!("tilewright_xla_{}", op.unraw()));
         // No name of an operator has a dot in it.
         let unrecorded = format!("{xla}.unrecorded");
         quote! {

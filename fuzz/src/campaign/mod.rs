@@ -91,8 +91,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Runs a campaign.
 ///
 /// # Errors
-/// If the log cannot be read or written, or no worker can be started.
+/// If there is no device to launch on, the log cannot be read or written, or no worker can be started.
 pub fn run(settings: &Settings) -> Result<Campaign, String> {
+    // Without one each worker would end at once, and each seed would count as what has killed it.
+    worker::device(settings.mode)?;
     let start = Instant::now();
     let (done, totals) = match &settings.log {
         Some(path) if path.exists() => {

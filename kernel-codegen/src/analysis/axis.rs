@@ -163,7 +163,8 @@ impl AxisAnalysis {
             if *kind == HintKind::Holds {
                 self.learn(func, source);
             }
-            rules::hint(&self.of(func, source), *kind, n, multiple, usize::from(*axis))
+            let dtype = func.ty(source).dtype();
+            rules::hint(dtype, &self.of(func, source), *kind, n, multiple, usize::from(*axis))
         } else if *op == ShapeOp::ConvertLayout {
             info
         } else {

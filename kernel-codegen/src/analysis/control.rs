@@ -8,7 +8,7 @@
 
 use kernel_core::edit::{Structure, walk};
 use kernel_core::ir::{
-    ControlOp, Def, Effect, Func, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ValueId,
+    ControlOp, Def, Effect, Func, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ValueId,
 };
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
@@ -88,12 +88,21 @@ pub(crate) fn is_read_once(func: &Func, steering: &[bool], load: &Operation) -> 
     mutable && func.value(result).layout.is_none() && steering[result.index()]
 }
 
-/// Whether a load reads what a loop or a condition may wait for, a number or a tile of one element: what another program
-/// writes meanwhile has to arrive.
-pub(crate) fn is_awaited(func: &Func, steering: &[bool], load: &Operation) -> bool {
-    let (&[pointer, ..], &[result]) = (load.operands.as_slice(), load.results.as_slice()) else { return false };
-    let mutable = func.ty(pointer).pointee().is_some_and(|param| is_mutable(func, param));
-    mutable && steering[result.index()] && func.tile_shape(result).iter().product::<u32>() == 1
+/// Per value, whether it is loaded and a loop or a condition may wait for it: what another program writes meanwhile has to
+/// arrive. That is a number, a tile of one element, or a tile that is read again and again until it is as it should be.
+pub(crate) fn awaited(func: &Func, steering: &[bool]) -> Vec<bool> {
+    let structure = Structure::new(func);
+    let mut awaited = vec![false; func.values.len()];
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let (&[pointer, ..], &[result]) = (operation.operands.as_slice(), operation.results.as_slice()) else { return };
+        let loads = matches!(operation.op, Op::Memory(MemoryOp::Load { .. })) && steering[result.index()];
+        let mutable = func.ty(pointer).pointee().is_some_and(|param| is_mutable(func, param));
+        let again = || structure.around(id).any(|id| matches!(func.op(id).op, Op::Control(ControlOp::While)));
+        let one = || func.tile_shape(result).iter().product::<u32>() == 1;
+        awaited[result.index()] = loads && mutable && (one() || again());
+    });
+    awaited
 }
 
 /// Whether threads that have computed a steering value for themselves may have different ones, where it should be one:

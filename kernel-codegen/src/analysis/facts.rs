@@ -9,7 +9,8 @@
 
 use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Func, Op, ValueId};
 
-use super::info::{AxisInfo, DimInfo, pow2_divisor};
+use super::info::{AxisInfo, DimInfo, MAX_DIVISOR, pow2_divisor};
+use super::rules::most_divisor;
 
 /// Conditions nested deeper are not followed.
 const MAX_DEPTH: usize = 16;
@@ -130,6 +131,7 @@ impl Fact {
         let range = known.range.or(any);
         match self {
             Fact::Divisible(divisor) => {
+                let divisor = divisor.min(dtype.map_or(MAX_DIVISOR, most_divisor));
                 for dim in &mut info.dims {
                     dim.divisibility = dim.divisibility.max(divisor);
                 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod allocation;
+pub(crate) mod apart;
 pub mod axis;
 pub(crate) mod banks;
 pub(crate) mod beside;

@@ -390,10 +390,15 @@ pub(super) fn cast(from: DType, to: DType, a: &AxisInfo) -> AxisInfo {
         // A run that meets the narrow type's wrap is no run in the wide one; aligned groups do not meet it. In a signed
         // type it is in the middle of what the bits count.
         let contiguity = if widens && !fits { dim.aligned_run() } else { dim.contiguity };
-        let limit = 1u64 << (to.bits() - u32::from(to.is_signed_int())).min(30);
-        DimInfo { contiguity, divisibility: dim.divisibility_at(contiguity).min(limit), constancy: dim.constancy }
+        let divisibility = dim.divisibility_at(contiguity).min(most_divisor(to));
+        DimInfo { contiguity, divisibility, constancy: dim.constancy }
     });
     AxisInfo { dims: dims.collect(), constant: a.constant.filter(|_| fits), range: a.range.filter(|_| fits) }
+}
+
+/// The largest divisor that is said of numbers of a dtype: an aligned run does not meet the wrap.
+pub(super) fn most_divisor(dtype: DType) -> u64 {
+    (1 << (dtype.bits() - u32::from(dtype.is_signed_int())).min(30)).min(MAX_DIVISOR)
 }
 
 /// A pointer moved by an offset of dtype `width`, which is extended to 64 bits.
@@ -435,9 +440,17 @@ pub(super) fn reshape(a: &AxisInfo, rank: usize) -> AxisInfo {
 }
 
 /// A value of which something is promised along an axis.
-pub(super) fn hint(a: &AxisInfo, kind: HintKind, n: &Dim, multiple: &Dim, axis: usize) -> AxisInfo {
+pub(super) fn hint(
+    dtype: Option<DType>,
+    a: &AxisInfo,
+    kind: HintKind,
+    n: &Dim,
+    multiple: &Dim,
+    axis: usize,
+) -> AxisInfo {
     let mut info = a.clone();
-    let (n, multiple) = (size(n), pow2_divisor(size(multiple)));
+    let most = dtype.map_or(MAX_DIVISOR, most_divisor);
+    let (n, multiple) = (size(n), pow2_divisor(size(multiple)).min(most));
     let Some(dim) = info.dims.get_mut(axis) else { return info };
     match kind {
         HintKind::Contiguous => {
@@ -458,9 +471,16 @@ pub(super) fn induction(dtype: DType, lo: &AxisInfo, hi: &AxisInfo, step: &AxisI
     let dims = vec![DimInfo { divisibility, ..DimInfo::UNKNOWN }];
     // The loop runs for lo <= i < hi only, and where it gets to is divisible too: what is below the largest number of
     // the dtype by less than a step is not reached.
-    let largest = i64::try_from(dtype.int_max()).unwrap_or(i64::MAX);
-    let last = hi.range.map_or(largest, |(_, hi)| hi.min(largest)).saturating_sub(1);
-    let last = last - last.rem_euclid(i64::try_from(divisibility).unwrap_or(1));
-    let range = lo.range.map(|(lo, _)| (lo, last.max(lo)));
+    let largest = i64::try_from(dtype.int_max()).ok();
+    let end = match hi.range {
+        Some((_, hi)) => Some(largest.map_or(hi, |largest| hi.min(largest))),
+        // The largest numbers of u64 are beyond what a range can say.
+        None => largest,
+    };
+    let range = lo.range.zip(end).map(|((lo, _), end)| {
+        let last = end.saturating_sub(1);
+        let last = last - last.rem_euclid(i64::try_from(divisibility).unwrap_or(1));
+        (lo, last.max(lo))
+    });
     AxisInfo { dims, constant: None, range }
 }

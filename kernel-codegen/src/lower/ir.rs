@@ -238,6 +238,19 @@ impl<'ctx> Ir<'ctx> {
         self.ok(result, || pointer)
     }
 
+    /// The same in integers, which LLVM computes no other address from (`analysis/apart.rs`).
+    pub(super) fn offset_apart(
+        &self,
+        element: IntType<'ctx>,
+        pointer: PointerValue<'ctx>,
+        index: IntValue<'ctx>,
+    ) -> PointerValue<'ctx> {
+        let wide = index.get_type();
+        let size = wide.const_int(u64::from(element.get_bit_width() / 8), false);
+        let address = self.add(self.pointer_to_int(pointer, wide), self.mul(index, size));
+        self.int_to_pointer(address, pointer.get_type())
+    }
+
     pub(super) fn load<T: BasicType<'ctx>>(&self, ty: T, pointer: PointerValue<'ctx>, alignment: u32) -> Value<'ctx> {
         let ty = ty.as_basic_type_enum();
         let value = self.ok(self.builder.build_load(ty, pointer, ""), || ty.const_zero());

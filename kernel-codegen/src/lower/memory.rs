@@ -18,7 +18,7 @@ use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use super::ir::Value;
 use super::packing::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::control::{is_awaited, is_mutable, is_read_once};
+use crate::analysis::control::{is_mutable, is_read_once};
 use crate::analysis::vectors::Vectors;
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -27,9 +27,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (bases, offsets) = (self.registers(pointer), self.registers(offset));
         let element = self.ir.int_type(memory_bits(self.dtype(pointer)));
         let (dtype, wide) = (self.dtype(offset), self.ir.int_type(64));
+        let apart = self.apart[offset.index()];
         let moved = |(base, offset): (&Value<'ctx>, &Value<'ctx>)| {
-            let offset = self.ir.resize(self.ir.int(*offset), wide, dtype.is_signed_int());
-            self.ir.offset(element, self.ir.pointer(*base), offset).into()
+            let (base, offset) =
+                (self.ir.pointer(*base), self.ir.resize(self.ir.int(*offset), wide, dtype.is_signed_int()));
+            match apart {
+                true => self.ir.offset_apart(element, base, offset).into(),
+                false => self.ir.offset(element, base, offset).into(),
+            }
         };
         let registers = bases.iter().zip(offsets.iter()).map(moved).collect();
         self.set(operation.results[0], registers);
@@ -60,7 +65,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let others = other.map(|other| self.registers(other));
         let read_once = is_read_once(self.func, &self.steering, operation);
         let owner = if read_once { self.owner(None) } else { None };
-        let instruction = match is_awaited(self.func, &self.steering, operation) {
+        let instruction = match self.awaited[result.index()] {
             // It may wait for another program: what that writes has to arrive, which a line of the first cache never
             // does.
             true => "ld.relaxed.gpu.global".to_string(),

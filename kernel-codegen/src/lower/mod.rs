@@ -67,9 +67,10 @@ use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
 use kernel_llvm::{AsmEffects, KernelBounds, mark_flushing, mark_kernel, new_module};
 
 use crate::analysis::addresses::computed_in_iterations;
+use crate::analysis::apart::apart;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
-use crate::analysis::control::steering_values;
+use crate::analysis::control::{awaited, steering_values};
 use crate::analysis::exchange::shared_bytes;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::undef_lanes::undef_lanes;
@@ -213,6 +214,10 @@ struct Lower<'a, 'ctx> {
     products: Products<'a, 'ctx>,
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
+    /// Per value, whether it is loaded and control may wait for it.
+    awaited: Vec<bool>,
+    /// Per value, whether it is an offset whose addresses are computed by themselves.
+    apart: Vec<bool>,
     /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
     unseen: Vec<bool>,
     /// Per value, whether it is computed two elements at a time.
@@ -254,6 +259,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             1 => ir.i32(0),
             _ => ir.lshr(thread, ir.i32(WARP_SIZE.ilog2() as i32)),
         };
+        let steering = steering_values(func);
         let mut lower = Lower {
             ir,
             func,
@@ -272,7 +278,9 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 held: Held::new(),
                 addressed_here: computed_in_iterations(func),
             },
-            steering: steering_values(func),
+            awaited: awaited(func, &steering),
+            steering,
+            apart: apart(func),
             unseen: undef_lanes(func),
             in_words: words::factors(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),

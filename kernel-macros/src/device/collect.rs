@@ -17,7 +17,7 @@ use syn::{
 
 use super::{Owner, methods};
 use crate::names::{closest, dtype_of_other_languages};
-use crate::signature::strip;
+use crate::signature::{option_of, strip};
 use crate::source_range::bare;
 use crate::{ops, spellings};
 
@@ -41,6 +41,11 @@ const FREE: [&str; 13] = [
 /// Where paths lead that people write from habit.
 const FOREIGN: [&str; 12] =
     ["tl", "triton", "libdevice", "target_info", "torch", "np", "numpy", "math", "cuda", "std", "core", "tilewright"];
+
+/// Whether a path that begins with this name leads to another library.
+pub fn is_foreign(name: &str) -> bool {
+    FOREIGN.contains(&name)
+}
 
 /// A path as text, by which the calls of a body are told apart.
 pub fn path_text(path: &Path) -> String {
@@ -142,6 +147,9 @@ impl<'ast> Visit<'ast> for Calls {
                     types.for_each(|types| self.visit_closure_types(types));
                 }
             }
+            Type::Path(_) if option_of(ty).is_some() => {
+                option_of(ty).into_iter().for_each(|held| self.visit_type(held))
+            }
             Type::Path(path) if path.qself.is_none() && self.is_struct(&path.path) => self.find(&path.path),
             _ => {}
         }
@@ -239,7 +247,7 @@ impl Calls {
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
         let (first, last) = (first.ident.to_string(), last.ident.to_string());
         let capital = |name: &str| name.starts_with(char::is_uppercase);
-        let dtype = DType::from_name(&first).is_some()
+        let dtype = path.segments.iter().any(|segment| DType::from_name(&segment.ident.to_string()).is_some())
             || (dtype_of_other_languages(&first).is_some() && !FREE.contains(&first.as_str()));
         let typed = path.segments.iter().any(|segment| capital(&segment.ident.to_string()));
         if dtype || typed {

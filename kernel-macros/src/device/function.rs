@@ -150,12 +150,39 @@ pub fn body(braces: &Group) -> syn::Result<(Vec<Attribute>, Vec<Stmt>)> {
 
 fn parameter(input: &FnArg, errors: &mut Errors) -> Option<FunctionParam> {
     let FnArg::Typed(typed) = input else { return None };
-    let ty = value_type(&typed.ty, "parameter", errors)?;
-    Some(FunctionParam { pat: (*typed.pat).clone(), ty })
+    let held = signature::option_of(&typed.ty);
+    let ty = value_type(held.unwrap_or(&typed.ty), "parameter", errors)?;
+    let descriptor = signature::descriptor_of(ty);
+    if let Some(descriptor) = &descriptor {
+        descriptor.parts(errors).ok()?;
+    }
+    let what = match (held, descriptor) {
+        (Some(inner), _) if matches!(strip(inner), Type::ImplTrait(_)) => {
+            let help = "take the closure alone: one that does nothing gives what it is given, `|x| x`";
+            errors.report_help(SourceRange::of_type(inner), "an optional parameter cannot be a closure", help);
+            return None;
+        }
+        (Some(_), _) => "an optional parameter",
+        (None, Some(_)) => "a descriptor",
+        (None, None) => return Some(FunctionParam { pat: (*typed.pat).clone(), ty: (*typed.ty).clone() }),
+    };
+    match &*typed.pat {
+        Pat::Ident(name) if name.mutability.is_none() && name.by_ref.is_none() && name.subpat.is_none() => {}
+        Pat::Wild(_) => {}
+        pat => {
+            let help = match held {
+                Some(_) => "write `name: type`; what it holds may be mutable: `if let Some(mut value) = name`",
+                None => "write `name: type`",
+            };
+            errors.report_help(SourceRange::of_pat(pat), format!("{what} needs a name, and cannot be `mut`"), help);
+            return None;
+        }
+    }
+    Some(FunctionParam { pat: (*typed.pat).clone(), ty: (*typed.ty).clone() })
 }
 
-/// The type of a parameter or field, if values can have it.
-pub fn value_type(ty: &Type, what: &str, errors: &mut Errors) -> Option<Type> {
+/// The type of a parameter or field, or of what a parameter holds if there is an argument, if they can have it.
+pub fn value_type<'t>(ty: &'t Type, what: &str, errors: &mut Errors) -> Option<&'t Type> {
     let last = match strip(ty) {
         Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
         Type::Reference(reference) => {
@@ -172,23 +199,21 @@ pub fn value_type(ty: &Type, what: &str, errors: &mut Errors) -> Option<Type> {
             errors.report_help(place, format!("a {what} cannot be `{last}`"), help);
             None
         }
-        "TensorDesc" | "TensorDescMut" if what == "parameter" => {
-            let help = "take a closure that reads it, `a: impl Fn(i32, i32) -> Tile<f32, { [M, N] }>`, and pass \
-                        `|i, j| a.load([i, j])`; or take the block";
-            errors.report_help(place, format!("a {what} cannot be a `{last}`"), help);
-            None
-        }
+        "TensorDesc" | "TensorDescMut" if what == "parameter" => Some(ty),
         "Option" if what == "parameter" => {
-            let help = "let the kernel decide, `if let Some(b) = b { .. }`, and pass what it holds, or pass a closure: \
-                        `|x| if let Some(b) = b { x + load(b) } else { x }`";
-            errors.report_help(place, format!("a {what} cannot be an `{last}`"), help);
+            let help = "write `Option<Ptr<f32>>`, or another type of what is there or not";
+            errors.report_help(place, "an `Option` holds a value or a descriptor", help);
             None
         }
         "TensorDesc" | "TensorDescMut" | "Const" | "Option" => {
-            let help = "pass what the kernel makes of it: a tile, a pointer or a scalar";
-            errors.report_help(place, format!("a {what} cannot be a `{last}`"), help);
+            let help = match (what, last.as_str()) {
+                ("field", "TensorDesc" | "TensorDescMut" | "Option") => "functions take it as a parameter of its own",
+                _ => "pass what the kernel makes of it: a tile, a pointer or a scalar",
+            };
+            let a = if last == "Option" { "an" } else { "a" };
+            errors.report_help(place, format!("a {what} cannot be {a} `{last}`"), help);
             None
         }
-        _ => Some(ty.clone()),
+        _ => Some(ty),
     }
 }

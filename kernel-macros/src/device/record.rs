@@ -61,7 +61,7 @@ pub fn read(key: &str, item: ItemStruct, calls: Calls, errors: &mut Errors) -> O
         }
         let (attrs, ident) = (Vec::new(), ident.clone());
         let pat = Pat::Ident(PatIdent { attrs, by_ref: None, mutability: None, ident, subpat: None });
-        params.extend(function::value_type(&field.ty, "field", errors).map(|ty| FunctionParam { pat, ty }));
+        params.extend(function::value_type(&field.ty, "field", errors).map(|ty| FunctionParam { pat, ty: ty.clone() }));
     }
     let mut braces = Group::new(Delimiter::Brace, fields.named.to_token_stream());
     braces.set_span(fields.brace_token.span.join());

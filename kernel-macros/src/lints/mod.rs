@@ -205,6 +205,12 @@ impl Writer {
         quote!(#(#levels)* #token #pat: #ty = #value #semi)
     }
 
+    /// The body of a closure that gives nothing; what is written of it gives anything.
+    fn statement_body(&mut self, body: &Expr) -> TokenStream {
+        let body = self.expr_statement(body, None);
+        quote!(#body __any(&[]))
+    }
+
     fn expr_statement(&mut self, expr: &Expr, semi: Option<Span>) -> TokenStream {
         let levels: Vec<TokenStream> = attrs_of(expr).iter().filter_map(about_bodies).collect();
         let place = SourceRange::of(expr);

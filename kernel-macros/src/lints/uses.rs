@@ -8,6 +8,7 @@ use syn::{BinOp, Expr, ExprMethodCall, Macro, Token};
 
 use super::Writer;
 use crate::source_range::bare;
+use crate::typeck::is_statement_body;
 
 impl Writer {
     /// The variables that an expression reads, in order, and the parts of it that run only sometimes.
@@ -123,7 +124,10 @@ impl Writer {
                 })
                 .collect();
             let outer = std::mem::replace(&mut w.in_closure, true);
-            let body = w.value_of(Some(&closure.body), Vec::new());
+            let body = match is_statement_body(&closure.body) {
+                true => w.statement_body(&closure.body),
+                false => w.value_of(Some(&closure.body), Vec::new()),
+            };
             w.in_closure = outer;
             (params, body)
         });

@@ -2,7 +2,7 @@
 
 mod params;
 
-pub use params::IN_PLACE;
+pub use params::{IN_PLACE, descriptor_of, option_of};
 
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
@@ -304,7 +304,20 @@ fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> C
     let mut bounds = param.bounds.iter();
     let (Some(bound), None) = (bounds.next(), bounds.next()) else {
         let message = format!("the dtype parameter `{name}` needs one bound: {}", bound_names());
-        return Err(errors.report_help(place, message, format!("write `{name}: Num`")));
+        let known = param.bounds.iter().filter_map(|bound| match bound {
+            TypeParamBound::Trait(bound) => DTypeBound::from_name(&bound.path.segments.last()?.ident.to_string()),
+            _ => None,
+        });
+        // Of several the one that admits the fewest dtypes.
+        let fewest = |bound: &DTypeBound| DType::ALL.iter().filter(|dtype| bound.admits(**dtype)).count();
+        let help = match known.min_by_key(fewest) {
+            Some(bound) => {
+                let help = format!("write `{name}: {}`", bound.name());
+                Help::write(SourceRange::of_tokens(&param.bounds), bound.name()).said(help)
+            }
+            None => format!("write `{name}: Num`").into(),
+        };
+        return Err(errors.report_help(place, message, help));
     };
     let TypeParamBound::Trait(bound) = bound else {
         let message = format!("a dtype parameter is bounded by {}", bound_names());

@@ -2,9 +2,11 @@
 
 use kernel_core::ir::{DType, Dt, DtypeId, MAX_TENSOR_RANK};
 use proc_macro2::{Ident, Span};
-use syn::{FnArg, GenericArgument, Pat, PathArguments, Type};
+use quote::ToTokens;
+use syn::{AngleBracketedGenericArguments, Expr, FnArg, GenericArgument, Pat, PathArguments, Type};
 
 use super::{KernelParam, ParamTy, Passing, Signature, braced, generic_name, strip, type_name};
+use crate::device;
 use crate::error::{Checked, Errors};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages, foreign_float8};
@@ -33,6 +35,12 @@ pub(super) fn read(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> O
     };
     let inner = option_of(&arg.ty);
     let ty = match inner {
+        _ if type_name(&arg.ty).is_some_and(|name| name == "constexpr") => {
+            let message = format!("`{ident}` is a constexpr, which is a const generic and no parameter");
+            let help = format!("write `fn {}<const {ident}: usize>(..)`", signature.ident);
+            errors.report_help(SourceRange::between(ident.span(), place.end), message, help);
+            None
+        }
         Some(inner) => read_optional(inner, signature, errors).ok(),
         None => read_param_ty(&arg.ty, signature, errors).ok(),
     };
@@ -52,7 +60,7 @@ pub(super) fn read(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> O
         let help = "make what it holds mutable: `if let Some(mut value) = parameter`";
         errors.report_help(SourceRange::of_pat(&arg.pat), message, help);
     }
-    let block = block_of(inner.unwrap_or(&arg.ty)).map(quote::ToTokens::into_token_stream);
+    let block = block_of(inner.unwrap_or(&arg.ty)).map(ToTokens::into_token_stream);
     if let (Some(_), Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
         let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
         errors.report_help(SourceRange::of_pat(&arg.pat), message, "remove `mut`");
@@ -99,7 +107,7 @@ pub(super) fn check_in_place(signature: &Signature, errors: &mut Errors) {
 }
 
 /// `T` of `Option<T>`.
-fn option_of(ty: &Type) -> Option<&Type> {
+pub fn option_of(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = strip(ty) else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
     let PathArguments::AngleBracketed(args) = &last.arguments else { return None };
@@ -120,40 +128,60 @@ fn read_optional(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
 }
 
 /// `[BM, BK]` of `TensorDesc<T, { [BM, BK] }>`.
-fn block_of(ty: &Type) -> Option<&syn::ExprArray> {
+fn block_of(ty: &Type) -> Option<&Expr> {
+    descriptor_of(ty)?.args?.args.iter().nth(1).and_then(braced).filter(|block| matches!(block, Expr::Array(_)))
+}
+
+/// The type `TensorDesc<T, { [BM, BK] }>` or `TensorDescMut<..>`.
+pub struct DescriptorType<'t> {
+    ty: &'t Type,
+    /// Whether its tensor is written.
+    pub mutable: bool,
+    /// What stands in `<..>`.
+    pub args: Option<&'t AngleBracketedGenericArguments>,
+}
+
+/// The type of a descriptor, if it is that.
+pub fn descriptor_of(ty: &Type) -> Option<DescriptorType<'_>> {
     let Type::Path(path) = strip(ty) else { return None };
-    let PathArguments::AngleBracketed(args) = &path.path.segments.last()?.arguments else { return None };
-    match args.args.iter().nth(1).and_then(braced) {
-        Some(syn::Expr::Array(array)) => Some(array),
-        _ => None,
+    let last = path.path.segments.last()?;
+    let mutable = last.ident == "TensorDescMut";
+    let args = match &last.arguments {
+        PathArguments::AngleBracketed(args) => Some(args),
+        PathArguments::None | PathArguments::Parenthesized(_) => None,
+    };
+    (mutable || last.ident == "TensorDesc").then_some(DescriptorType { ty, mutable, args })
+}
+
+impl<'t> DescriptorType<'t> {
+    /// The dtype, the shape of the blocks, and how many dimensions that has.
+    pub fn parts(&self, errors: &mut Errors) -> Checked<(&'t Type, &'t Expr, usize)> {
+        let name = if self.mutable { "TensorDescMut" } else { "TensorDesc" };
+        let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
+        let args: Vec<&'t GenericArgument> = self.args.iter().flat_map(|args| &args.args).collect();
+        let [GenericArgument::Type(inner), shape] = args[..] else {
+            let message = format!("a `{name}` has a dtype and the shape of its blocks");
+            return Err(errors.report_help(SourceRange::of_type(self.ty), message, help));
+        };
+        let Some(block @ Expr::Array(array)) = braced(shape) else {
+            let message = "the blocks of a descriptor have a shape in braces";
+            return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
+        };
+        let rank = array.elems.len();
+        if !(1..=MAX_TENSOR_RANK).contains(&rank) {
+            let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
+            let help = "merge dimensions that are adjacent in memory";
+            return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
+        }
+        Ok((inner, block, rank))
     }
 }
 
 /// `TensorDesc<T, { [BM, BK] }>`
-fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
-    let name = last.ident.to_string();
-    let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
-    let args: Vec<&GenericArgument> = match &last.arguments {
-        PathArguments::AngleBracketed(args) => args.args.iter().collect(),
-        PathArguments::None | PathArguments::Parenthesized(_) => Vec::new(),
-    };
-    let [GenericArgument::Type(inner), shape] = args.as_slice() else {
-        let message = format!("a `{name}` has a dtype and the shape of its blocks");
-        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
-    };
-    let dt = read_dt(inner, signature, errors);
-    let Some(block) = block_of(ty) else {
-        let message = "the blocks of a descriptor have a shape in braces";
-        return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
-    };
-    let rank = block.elems.len();
-    if !(1..=MAX_TENSOR_RANK).contains(&rank) {
-        let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
-        let help = "merge dimensions that are adjacent in memory";
-        return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
-    }
-    let of = if name == "TensorDescMut" { ParamTy::DescMut } else { ParamTy::Desc };
-    dt.map(|dt| of(dt, rank))
+fn read_descriptor(ty: &DescriptorType<'_>, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
+    let (inner, _, rank) = ty.parts(errors)?;
+    let of = if ty.mutable { ParamTy::DescMut } else { ParamTy::Desc };
+    read_dt(inner, signature, errors).map(|dt| of(dt, rank))
 }
 
 fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
@@ -169,6 +197,12 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
         {
             return refuse(errors, "write it without `&`: the caller lends the descriptor".into());
         }
+        Type::Reference(reference)
+            if matches!(generic_name(&reference.elem).as_deref(), Some("Ptr" | "PtrMut" | "Const" | "Option")) =>
+        {
+            let code = device::text(&reference.elem.to_token_stream());
+            return refuse(errors, Help::write(place, code).and(", without `&`"));
+        }
         Type::Reference(reference) => {
             let inner = match &*reference.elem {
                 Type::Slice(slice) => type_name(&slice.elem),
@@ -178,6 +212,10 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
                 return refuse(errors, TEXTS.into());
             }
             let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
+            if let (Some(inner), false) = (&inner, matches!(&*reference.elem, Type::Slice(_))) {
+                let help = format!("for a scalar write `{inner}`, for a buffer `{pointer}<{inner}>`");
+                return refuse(errors, help.into());
+            }
             return refuse(
                 errors,
                 Help::write(place, format!("{pointer}<{}>", inner.unwrap_or_else(|| "T".to_string()))),
@@ -193,6 +231,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
         }
         _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".into()),
     };
+    if let Some(descriptor) = descriptor_of(ty) {
+        return read_descriptor(&descriptor, signature, errors);
+    }
     let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".into()) };
     let name = last.ident.to_string();
     let of = match name.as_str() {
@@ -204,7 +245,6 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
             let help = "write `i32`, `i64` or `u32`, and convert at the call: `n as i32`";
             return Err(errors.report_help(place, message, help));
         }
-        "TensorDesc" | "TensorDescMut" => return read_descriptor(ty, last, signature, errors),
         "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".into()),
         _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
     };
@@ -271,8 +311,13 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
         (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
         (Some(close), _) => Help::meant(place, close),
-        (None, name) if name.starts_with(char::is_uppercase) && name.len() > 1 => STRUCTS.into(),
-        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
+        (None, name) if name.starts_with(char::is_uppercase) && name.len() > 1 => {
+            format!("{STRUCTS}; an alias is not seen: write the dtype that it is").into()
+        }
+        (None, _) => {
+            "for any dtype, declare a parameter: `fn name<T: Num>(..)`; an alias is not seen: write the dtype that it is"
+                .into()
+        }
     };
     Err(errors.report_help(SourceRange::of_type(ty), message, help))
 }

@@ -66,6 +66,19 @@ fn closures_have_parameters_of_their_own() {
 }
 
 #[test]
+fn closures_that_give_nothing_are_statements() {
+    check(
+        "let f = |i: i32| { if i > 3 { return; } store(out + i, 1.0); }; f(1);",
+        "let f: V = any(&[{ let _ = |i: V| -> V { { if any::<::core::primitive::bool>(&[i]) { return any(&[]); } \
+         any(&[out, i]); } any(&[]) }; any(&[]) }]); any(&[f]);",
+    );
+    check(
+        "let f = |i: i32| assert!(i < 3); f(2);",
+        "let f: V = any(&[{ let _ = |i: V| -> V { any(&[i]); any(&[]) }; any(&[]) }]); any(&[f]);",
+    );
+}
+
+#[test]
 fn names_that_may_be_constants_are_renamed() {
     check("let Q = n; store(out, Q as f32);", "let _v1: V = any(&[n]); any(&[out, _v1]);");
 }

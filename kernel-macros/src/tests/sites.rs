@@ -36,7 +36,6 @@ const UNREACHED: &[(&str, &str)] = &[
         "typeck/memory.rs",
         r#"| ParamKind::DescStride { .. } => Err(self.report(pointer.place, "this does not point into a buffer")),"#,
     ),
-    ("typeck/pattern.rs", r#"self.report(place, "this has no value");"#),
     (
         "typeck/atomic.rs",
         r#"return Err(self.report(args.place, format!("internal error: the body of `{name}` cannot be read")));"#,

@@ -118,11 +118,22 @@ impl Checker<'_> {
             let help = format!("it is a bound: name a dtype parameter, as `T` of `T: {name}`");
             return Err(self.report_help(place, message, help));
         }
+        if name == "constexpr" {
+            let help = "declare it in the generics: `const N: usize`";
+            return Err(self.report_help(place, "a constexpr is a const generic and no parameter", help));
+        }
         let params: Vec<String> = self.func.dtype_params.iter().map(|p| p.name.clone()).collect();
         let names = params.iter().map(String::as_str).chain(DType::ALL.map(DType::name));
         let help = match closest(&name, names) {
             Some(close) => Help::meant(place, close),
-            None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")).into(),
+            None => {
+                let known = ["Ptr", "PtrMut", "Const", "Tile", "String", "Vec"].contains(&name.as_str());
+                let alias = match name.starts_with(char::is_uppercase) && !known {
+                    true => "; an alias is not seen: write the dtype that it is",
+                    false => "",
+                };
+                format!("dtypes are {}{alias}", DType::ALL.map(|d| format!("`{d}`")).join(", ")).into()
+            }
         };
         Err(self.report_help(place, message, help))
     }

@@ -96,7 +96,7 @@ impl Checker<'_> {
                     wrong = Some(self.report(place, format!("`{name}` is given twice")));
                 }
                 Some(option) => named.push((*option, value)),
-                None => wrong = Some(self.unknown_option(row, &name, place)),
+                None => wrong = Some(self.unknown_option(row, &name, value, place)),
             }
         }
         Split { positional, named, wrong }
@@ -135,6 +135,9 @@ impl Checker<'_> {
         turbofish: Option<&AngleBracketedGenericArguments>,
         place: SourceRange,
     ) -> Checked<Args<'e>> {
+        if let Some(reported) = self.logarithm_with_base(row, receiver, exprs, place) {
+            return Err(reported);
+        }
         let Split { positional, named, mut wrong } = self.split_args(row, exprs);
         let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
         if wrong.is_none()
@@ -252,13 +255,14 @@ impl Checker<'_> {
         first
     }
 
-    fn unknown_option(&mut self, row: &Row, name: &str, place: SourceRange) -> Reported {
+    fn unknown_option(&mut self, row: &Row, name: &str, value: &Expr, place: SourceRange) -> Reported {
         let message = format!("`{}` has no argument `{name}`", row.name);
         if row.params.contains(&name) {
             let help = format!("`{name}` is positional: write `{}`", row.usage());
             return self.report_help(place, message, help);
         }
         let help: Help = match (closest(name, row.options.iter().copied()), row.options) {
+            _ if name == "out_dtype" && row.options.contains(&"out") => self.product_option(name, value, place),
             _ if let Some(help) = foreign_option(row, name) => help.into(),
             (Some(close), _) => Help::meant(place, close),
             (None, []) => format!("write `{}`", row.usage()).into(),
@@ -416,7 +420,6 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "lhs_k_pack" | "rhs_k_pack" if takes("a_format") => "bytes of `e2m1` hold neighbours along K",
         "fast_math" if takes("a_format") => "leave it out: scales of 255 are NaN, which costs as good as nothing",
         "out_dtype" if takes("a_format") => "sums are `f32`: write `dot_scaled(..) as f16`",
-        "out_dtype" if takes("out") => "write `out = f16`",
         "dim" if takes("axis") => "write `axis = ..`",
         "keep_dims" if row.call == Call::Softmax => "leave it out: the result has the shape of the operand",
         "bitcast" if row.call == Call::To => "write `bitcast::<f32>(x)`",

@@ -107,6 +107,7 @@ impl Checker<'_> {
         let Ok(block) = syn::parse2::<Block>(polling(order?, scope?, args.place.start, asked)) else {
             return Err(self.report(args.place, format!("internal error: the body of `{name}` cannot be read")));
         };
+        met.wants(true);
         let value = self.written(|c| {
             c.bind("at", Binding::Value(pointer.node));
             c.bind("met", Binding::Closure(met));

@@ -170,7 +170,10 @@ impl Checker<'_> {
         sign: SourceRange,
     ) -> Checked<Operand> {
         match op {
-            Operator::Arith(op, what) => self.arith(op, what, l, r, place, sign),
+            Operator::Arith(op, what) => {
+                let result = self.arith(op, what, l, r, place, sign)?;
+                self.note_computed(op, [l, r], result, place).map(|()| result)
+            }
             Operator::Compare(op, what) => self.compare(op, what, l, r, place, sign),
             Operator::And => self.arith(BinaryOp::And, "`&&`", l, r, place, sign),
             Operator::Or => self.arith(BinaryOp::Or, "`||`", l, r, place, sign),

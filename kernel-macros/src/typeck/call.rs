@@ -43,10 +43,7 @@ impl Checker<'_> {
         };
         if matches!(row.call, Call::Fold(BinaryOp::Max | BinaryOp::Min)) && call.args.len() == 2 && !named_second(call)
         {
-            let other = if name == "max" { "maximum" } else { "minimum" };
-            let message = format!("`{name}` reduces a tile along an axis");
-            let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
-            return Err(self.report_help(name_place, message, help));
+            return Err(self.extreme_of_two(&name, call, name_place));
         }
         if matches!(row.call, Call::Map | Call::InlinePtx) {
             if self.on_an_element() {
@@ -79,8 +76,8 @@ impl Checker<'_> {
 
     /// `name.method(arguments)` of a parameter that may be absent or a descriptor.
     pub(super) fn method_of_parameter(&mut self, call: &ExprMethodCall, place: SourceRange) -> Option<Checked<Val>> {
-        if let Some((param, _)) = self.option(&call.receiver) {
-            return Some(self.option_method(param, call, place).map(Val::One));
+        if let Some(option) = self.option(&call.receiver) {
+            return Some(self.option_method(&option, call, place).map(Val::One));
         }
         let descriptor = self.descriptor(&call.receiver)?;
         let (name, name_place) = (call.method.to_string(), SourceRange::at(call.method.span()));
@@ -141,6 +138,11 @@ impl Checker<'_> {
             _ => vec![name.to_string()],
         };
         let message = match path.as_slice() {
+            [name] if name == "Some" => {
+                let help = "it stands where a `#[device]` function takes an `Option`, and holds one value; \
+                            the launch of a kernel says what its own parameters hold";
+                return self.report_help(place, "`Some` is no value", help);
+            }
             [name] if self.frame.name.as_deref() == Some(name) => {
                 let message = format!("`{name}` calls itself, and a function is inlined where it is called");
                 return self.report_help(place, message, "write a loop, or a second function");
@@ -153,6 +155,9 @@ impl Checker<'_> {
         let whole = SourceRange::between(place.start, call.paren_token.span.close());
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
+        }
+        if let Some(reported) = self.no_function(&path, call, whole) {
+            return reported;
         }
         // Mistakes in the arguments are reported too.
         let first = self.check_values(&call.args);
@@ -168,6 +173,7 @@ impl Checker<'_> {
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
+            None if name == "isqrt" => spellings::ROOT.into(),
             None => match closest(name, ops::rows().map(|r| r.name)) {
                 Some(close) => Help::meant(place, close),
                 None => format!("declare the function: `#[device] fn {name}(..) -> .. {{ .. }}`").into(),
@@ -262,6 +268,11 @@ impl Checker<'_> {
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             (None, Some(row), _) => format!("it is a function: write `{}`", row.usage()).into(),
+            (None, None, _) if let Some(row) = spellings::of_methods(name) => {
+                let args = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg)));
+                let args: Vec<String> = [source].into_iter().chain(args).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
             (None, None, _) => {
                 let methods = ops::rows().filter(|r| r.method).map(|r| r.name);
                 match closest(name, methods) {

@@ -59,7 +59,13 @@ impl Checker<'_> {
     }
 
     /// The value of a name.
-    fn use_binding(&mut self, binding: &Binding, name: &str, outside: bool, place: SourceRange) -> Checked<Val> {
+    pub(super) fn use_binding(
+        &mut self,
+        binding: &Binding,
+        name: &str,
+        outside: bool,
+        place: SourceRange,
+    ) -> Checked<Val> {
         match binding {
             Binding::Value(node) => {
                 let constant = matches!(

@@ -42,7 +42,7 @@ impl Checker<'_> {
         if let Ok(condition) = condition
             && let Some(holds) = self.known_in_function(condition)
         {
-            return self.taken(stmt, holds, want, place);
+            return self.taken(stmt, holds, |_| {}, want, place);
         }
         let constexpr = condition.is_ok_and(|condition| self.node(condition.node).constexpr);
         let before = |c: &mut Self| {
@@ -102,12 +102,22 @@ impl Checker<'_> {
         flow
     }
 
-    /// The branch of an `if` whose condition is known.
-    fn taken(&mut self, stmt: &ExprIf, holds: bool, want: bool, place: SourceRange) -> Flow {
+    /// The branch of an `if` whose condition is known; the first one behind what `before` binds.
+    pub(super) fn taken(
+        &mut self,
+        stmt: &ExprIf,
+        holds: bool,
+        before: impl FnOnce(&mut Self),
+        want: bool,
+        place: SourceRange,
+    ) -> Flow {
         let flow = match &stmt.else_branch {
             _ if holds => {
                 let end = stmt.then_branch.brace_token.span.close();
-                self.scoped(|c| c.block(&stmt.then_branch.stmts, want, end))
+                self.scoped(|c| {
+                    before(c);
+                    c.block(&stmt.then_branch.stmts, want, end)
+                })
             }
             Some((_, branch)) => self.scoped(|c| c.else_branch(branch, want)),
             None => Flow::Value(Ok(Val::Unit(place))),

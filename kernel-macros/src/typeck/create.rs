@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{BinaryOp, CounterKind, CreateOp, DType, Dim, ElementwiseOp, Op};
+use syn::visit::Visit;
 use syn::{BinOp, Expr, ExprLit, Lit};
 
 use super::args::Args;
+use super::block::Named;
 use super::{Binding, Checker, Context, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::source_range::{SourceRange, bare};
+use crate::spellings::without_parentheses;
 use crate::tree::{Kind, NodeId, VOp};
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};
 
@@ -124,7 +127,8 @@ impl Checker<'_> {
                 ));
             }
             other => {
-                let help = self.shape_of_named(other).unwrap_or_else(|| array_help(other).into());
+                let help = self.shape_of_named(other).or_else(|| self.shape_of_one(other));
+                let help = help.unwrap_or_else(|| array_help(other).into());
                 return Err(self.report_help(place, "this is not a shape", help));
             }
         };
@@ -135,6 +139,16 @@ impl Checker<'_> {
         }
         self.check_size(&dims, place)?;
         Ok(dims)
+    }
+
+    /// `M * N`, the only dimension of a shape.
+    fn shape_of_one(&self, expr: &Expr) -> Option<Help> {
+        let mut inner = bare(expr);
+        while let Expr::Paren(paren) = inner {
+            inner = bare(&paren.expr);
+        }
+        let text = self.source.text(SourceRange::of(expr)).filter(|_| matches!(inner, Expr::Binary(_)))?;
+        Some(Help::write(SourceRange::of(expr), format!("[{}]", without_parentheses(&text))))
     }
 
     /// The shape of a tile that stands where a shape is due.
@@ -165,6 +179,11 @@ impl Checker<'_> {
     /// What to say of a value where an integer of constexprs is due.
     pub(super) fn no_dim(&self, operand: Operand, expr: Option<&Expr>, what: &str) -> (String, Help) {
         let node = self.node(operand.node);
+        if let Some(name) = expr.and_then(|expr| self.mutable_constexpr(expr)) {
+            let message = format!("{what} is made of constexprs and literals, and `{name}` is `mut`");
+            let help = "what a `let` without `mut` names is a constexpr, and so is the counter of an `#[unroll]` loop";
+            return (message, help.into());
+        }
         if !node.constexpr || matches!(node.kind, Kind::Param(_)) || self.ty(operand).elem == VElem::Data(BOOL) {
             let message = format!("{what} is made of constexprs and literals; this is known only at launch");
             return (message, "make it a const generic: `const N: usize`".into());
@@ -174,6 +193,17 @@ impl Checker<'_> {
         );
         let help = expr.and_then(|expr| self.without_shift(expr)).or_else(|| self.declared_by_shift(operand.node));
         (message, help.unwrap_or_else(|| "make it a const generic of its own: `const N: usize`".into()))
+    }
+
+    /// The first name in an expression that is a variable whose first value is made of constexprs.
+    fn mutable_constexpr(&self, expr: &Expr) -> Option<String> {
+        let mut names = Named(Vec::new());
+        names.visit_expr(expr);
+        let begins = |name: &String| match self.lookup(name) {
+            Some((Binding::Var(var), _)) => self.node(self.variables[var.0].begin).dim.is_some(),
+            _ => false,
+        };
+        names.0.into_iter().find(begins)
     }
 
     /// `N / 2` for `N >> 1`, and `N / (1 << S)` for `N >> S`.

@@ -1,7 +1,7 @@
 //! Tensor descriptors: their parameters, and the operations on blocks of their tensors.
 //!
-//! A descriptor is no value: it is named by its parameter, or by the `let` that makes it, only as the receiver of a method or as the first argument
-//! of a function.
+//! A descriptor is no value: it is named by its parameter, or by the `let` that makes it, only as the receiver of a method, or as an
+//! argument of a function.
 
 use kernel_core::ir::{AtomicOp, DType, DescOp, Dim, Dt, Op, ParamId, ParamKind};
 use syn::punctuated::Punctuated;
@@ -20,13 +20,16 @@ use crate::tree::{Kind, Node, NodeId, Stmt};
 use crate::types::{DtRef, VElem, VTy, dt_name};
 
 /// What is known of a descriptor where it is used.
-struct Described {
+pub(super) struct Described {
     /// What the name stands for.
     descriptor: Descriptor,
     name: String,
-    dt: Dt,
-    block: Vec<Dim>,
-    mutable: bool,
+    /// The dtype of the tensor.
+    pub dt: Dt,
+    /// The shape of the blocks.
+    pub block: Vec<Dim>,
+    /// Whether the tensor may be written.
+    pub mutable: bool,
 }
 
 impl Checker<'_> {
@@ -56,7 +59,7 @@ impl Checker<'_> {
         }
     }
 
-    fn described(&self, descriptor: &Descriptor) -> Checked<Described> {
+    pub(super) fn described(&self, descriptor: &Descriptor) -> Checked<Described> {
         let (name, dt, block, mutable) = match descriptor {
             Descriptor::Made(made) => (made.name.clone(), made.dt, made.block.clone(), made.mutable),
             Descriptor::Param(param) => {
@@ -116,7 +119,7 @@ impl Checker<'_> {
         writable.and(result)
     }
 
-    fn writable(&mut self, descriptor: &Described, place: SourceRange) -> Checked<()> {
+    pub(super) fn writable(&mut self, descriptor: &Described, place: SourceRange) -> Checked<()> {
         if descriptor.mutable {
             return Ok(());
         }

@@ -292,8 +292,8 @@ impl Checker<'_> {
         let (what, help) = match expr {
             Expr::Match(e) => {
                 let help: Help = match self.option(&e.expr) {
-                    Some((param, _)) => {
-                        let name = self.func.param(param).name.clone();
+                    Some(option) => {
+                        let name = option.name;
                         format!("write `if let Some({name}) = {name} {{ .. }} else {{ .. }}`").into()
                     }
                     None => "write `if .. else if .. else`".into(),

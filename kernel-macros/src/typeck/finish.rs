@@ -33,6 +33,7 @@ impl Checker<'_> {
             self.literal_fits(id);
             self.shift_fits(id);
         }
+        self.computed_fit();
     }
 
     /// Refuses to shift a literal by more than its dtype has bits.

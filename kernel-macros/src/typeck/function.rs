@@ -48,19 +48,21 @@ pub(super) struct Frame {
     pub(super) dtypes: Option<Vec<(String, Dt)>>,
     /// The functions whose bodies this stands in, itself included.
     pub(super) callers: Vec<String>,
+    /// Whether the checker has written what is checked.
+    pub(super) is_written: bool,
 }
 
 impl Frame {
     /// Code that the checker has written, in a body of `self`: it calls nothing but operations.
     fn written(&self) -> Frame {
         let (name, key, via, callers) = (self.name.clone(), self.key.clone(), self.via.clone(), self.callers.clone());
-        Frame { name, calls: Rc::default(), key, via, dtypes: Some(Vec::new()), callers }
+        Frame { name, calls: Rc::default(), key, via, dtypes: Some(Vec::new()), callers, is_written: true }
     }
 
     /// The kernel.
     pub(super) fn outermost(functions: &Functions) -> Frame {
         let (calls, callers) = (Rc::clone(&functions.calls), Vec::new());
-        Frame { name: None, calls, key: String::new(), via: None, dtypes: None, callers }
+        Frame { name: None, calls, key: String::new(), via: None, dtypes: None, callers, is_written: false }
     }
 }
 
@@ -84,7 +86,7 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
     let name = Some(function.ident().to_string());
     let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
     let callers = vec![key.clone()];
-    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes), callers });
+    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes), callers, is_written: false });
     checker.shape_constants.clone_from(&function.shape_constants);
     checker.open_calls = 1;
     checker.calls.push((0, 0));
@@ -98,15 +100,11 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
     let pats: Vec<&syn::Pat> = function.params.iter().map(|param| &param.pat).collect();
     checker.unique(&pats);
     for param in &function.params {
-        let place = SourceRange::of_pat(&param.pat);
-        if let Some(types) = closure_type(&param.ty) {
-            let callable = Callable::Parameter(Rc::new(types.clone()));
-            checker.bind_argument(&param.pat, Arg::Closure(callable, place));
-            continue;
+        let (place, name) = (SourceRange::of_pat(&param.pat), param.pat.to_token_stream().to_string());
+        match checker.any_argument(&param.ty, &name, place) {
+            Ok(arg) => checker.bind_argument(&param.pat, arg),
+            Err(reported) => checker.bind_pattern(&param.pat, Err(reported)),
         }
-        let name = param.pat.to_token_stream().to_string();
-        let val = checker.any_value(&param.ty, &name, place);
-        checker.bind_pattern(&param.pat, val);
     }
     // What it gives has been checked with it.
     let _ = checker.function_body(function);
@@ -174,16 +172,14 @@ impl Checker<'_> {
         let name_place = SourceRange::of_path(path);
         let turbofish = path.segments.last().and_then(turbofish_of);
         let args = self.with_closures(&function.params, args);
-        let args = self.arguments(&args)?;
+        let args = self.arguments_of(&function.params, &args)?;
         self.takes(function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
         if let Some(turbofish) = turbofish {
             self.read_turbofish(function, turbofish, &mut generics)?;
         }
         for (param, arg) in function.params.iter().zip(&args) {
-            if let Arg::Val(val) = arg {
-                self.infer(function, &param.ty, val, &mut generics);
-            }
+            self.infer_from(function, &param.ty, arg, &mut generics);
         }
         let frame = self.settle(function, &generics, self.via(path), name_place)?;
         self.inline_function(function, frame, generics, args, place)
@@ -293,22 +289,7 @@ impl Checker<'_> {
         for (param, arg) in function.params.iter().zip(args) {
             let before = self.errors.list().len();
             let tile = matches!(&arg, Arg::Val(Val::One(operand)) if self.is_tile(*operand));
-            let arg = match (arg, closure_type(&param.ty)) {
-                (Arg::Val(val), None) => {
-                    let annotation = self.annotation(&param.ty);
-                    annotation.and_then(|says| self.have_type(val, &says, "the parameter takes")).map(Arg::Val)
-                }
-                (Arg::Variable(variable, val), _) => {
-                    let annotation = self.annotation(&param.ty);
-                    let fits = annotation.and_then(|says| self.have_type(val.clone(), &says, "the method takes"));
-                    fits.map(|_| Arg::Variable(variable, val))
-                }
-                (Arg::Closure(callable, place), Some(types)) => self.fitting(callable, types.inputs.len(), place),
-                (Arg::Val(val), Some(_)) => {
-                    Err(self.report_help(val.place(), "this must be a closure", "write `|a| ..`"))
-                }
-                (Arg::Closure(_, place), None) => Err(self.report(place, "this must be a value, not a closure")),
-            };
+            let arg = self.fit_argument(arg, &param.ty);
             let at = SourceRange::of_pat(&param.pat).start;
             let (name, says) = (text(&param.pat.to_token_stream()), text(&param.ty.to_token_stream()));
             // A receiver's type is written out.
@@ -335,7 +316,7 @@ impl Checker<'_> {
     fn value_source(&self, arg: &Arg) -> Option<String> {
         match arg {
             Arg::Val(val) => self.source.text(val.place()),
-            Arg::Closure(..) | Arg::Variable(..) => None,
+            Arg::Closure(..) | Arg::Variable(..) | Arg::Desc(..) | Arg::Option(..) => None,
         }
     }
 
@@ -345,7 +326,7 @@ impl Checker<'_> {
     }
 
     /// A closure of as many parameters as it is given arguments.
-    fn fitting(&mut self, callable: Callable, wanted: usize, place: SourceRange) -> Checked<Arg> {
+    pub(super) fn fitting(&mut self, callable: Callable, wanted: usize, place: SourceRange) -> Checked<Arg> {
         let takes = match &callable {
             Callable::Closure(closure) => closure.takes(),
             Callable::Parameter(types) => types.inputs.len(),

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kernel_core::ir::{ConstTy, Dt, IntTy, ParamKind};
+use kernel_core::ir::{ConstTy, Dim, Dt, IntTy, ParamKind};
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{AngleBracketedGenericArguments, Expr, GenericArgument, PathArguments, Type};
 
 use super::function::{Frame, declared};
-use super::{Binding, Checker, Constexpr, Operand, Val};
+use super::{Binding, Checker, Constexpr, Val};
 use crate::device::function::Function;
 use crate::device::text;
 use crate::error::Checked;
@@ -25,8 +25,17 @@ pub(super) struct Generics {
     pub(super) consts: BTreeMap<String, Binding>,
     /// Those constexprs whose types are known to hold them.
     held: BTreeSet<String>,
-    /// An argument whose shape has another number of axes than its type says, and that type.
-    misfit: Option<(String, Operand)>,
+    /// What cannot say what the parameters are.
+    misfit: Option<Misfit>,
+}
+
+/// An argument whose shape has another number of axes than its type says.
+struct Misfit {
+    /// That type.
+    takes: String,
+    /// What the argument is.
+    found: String,
+    place: SourceRange,
 }
 
 impl Checker<'_> {
@@ -128,15 +137,31 @@ impl Checker<'_> {
                 | ParamKind::DescStride { .. } => None,
             },
         };
-        if let (Some(GenericArgument::Type(inner)), Some(dt)) = (args.args.first(), dt) {
+        let Some(dt) = dt else { return };
+        let place = operand.place;
+        self.learn_type(function, (ty, args), dt, &own.shape, (place, &self.show(*operand)), generics);
+    }
+
+    /// Learns generic parameters from a dtype and a shape, where the type has them as arguments.
+    pub(super) fn learn_type(
+        &self,
+        function: &Function,
+        (ty, args): (&Type, &AngleBracketedGenericArguments),
+        dt: DtRef,
+        shape: &[Dim],
+        (place, found): (SourceRange, &str),
+        generics: &mut Generics,
+    ) {
+        if let Some(GenericArgument::Type(inner)) = args.args.first() {
             self.learn_dtype(function, &type_name(inner).unwrap_or_default(), dt, generics);
         }
-        let Some(Expr::Array(shape)) = args.args.iter().nth(1).and_then(braced) else { return };
-        if shape.elems.len() != own.shape.len() {
-            generics.misfit.get_or_insert_with(|| (text(&ty.to_token_stream()), *operand));
+        let Some(Expr::Array(dims)) = args.args.iter().nth(1).and_then(braced) else { return };
+        if dims.elems.len() != shape.len() {
+            let takes = || text(&ty.to_token_stream());
+            generics.misfit.get_or_insert_with(|| Misfit { takes: takes(), found: found.to_string(), place });
             return;
         }
-        for (dim, own) in shape.elems.iter().zip(&own.shape) {
+        for (dim, own) in dims.elems.iter().zip(shape) {
             if let Expr::Path(path) = bare(dim)
                 && let Some(name) = path.path.get_ident().map(ToString::to_string)
                 && function.signature.consts().any(|(ident, ..)| *ident == name)
@@ -187,6 +212,19 @@ impl Checker<'_> {
         }
     }
 
+    /// What a call may say for a generic parameter: of a dtype the caller's own dtype parameters, if it has any that fit.
+    fn may_be_said(&self, function: &Function, generic: &str) -> Vec<String> {
+        let Some((_, bound)) = function.signature.dtypes().find(|(ident, _)| *ident == generic) else {
+            return vec!["16".to_string()];
+        };
+        let mut names: Vec<String> = match &self.frame.dtypes {
+            Some(own) => own.iter().map(|(name, _)| name.clone()).collect(),
+            None => self.signature.dtypes().map(|(ident, _)| ident.to_string()).collect(),
+        };
+        names.retain(|name| self.dtype_by_name(name).is_some_and(|dt| admits(&self.func, dt, bound)));
+        if names.is_empty() { vec!["f32".to_string()] } else { names }
+    }
+
     /// The dtypes of the function's parameters in this call.
     pub(super) fn settle(
         &mut self,
@@ -197,35 +235,25 @@ impl Checker<'_> {
     ) -> Checked<Frame> {
         let name = function.name();
         let unknown = |c: &mut Self, generic: &str| {
-            if let Some((takes, operand)) = &generics.misfit {
+            if let Some(Misfit { takes, found, place }) = &generics.misfit {
                 let what = if function.is_struct { "field" } else { "parameter" };
-                let message = format!("the {what} takes a `{takes}`, but this is {}", c.show(*operand));
-                return c.report_help(operand.place, message, declared(function));
+                let message = format!("the {what} takes a `{takes}`, but this is {found}");
+                return c.report_help(*place, message, declared(function));
             }
-            let each = function.own_generics().iter().map(|g| match g {
-                Generic::Dtype(ident, ..) => {
-                    if ident == generic {
-                        "f32"
-                    } else {
-                        "_"
-                    }
-                }
-                Generic::Const(ident, ..) => {
-                    if ident == generic {
-                        "16"
-                    } else {
-                        "_"
-                    }
-                }
-            });
             let (of, rest) = if function.is_struct { ("fields", " { .. }") } else { ("arguments", "(..)") };
-            let each = each.collect::<Vec<_>>().join(", ");
+            let call = |said: &str| {
+                let each = function.own_generics().iter().map(|own| if own.ident() == generic { said } else { "_" });
+                format!("`{name}::<{}>{rest}`", each.collect::<Vec<_>>().join(", "))
+            };
             let help = match &function.method {
                 // Those of the `impl` are the struct's.
                 Some(method) if function.own_generics().iter().all(|own| own.ident() != generic) => {
                     format!("say what it is: `{}::<..>::{}{rest}`", method.of, function.ident())
                 }
-                Some(_) | None => format!("say what it is: `{name}::<{each}>{rest}`"),
+                Some(_) | None => {
+                    let calls: Vec<String> = c.may_be_said(function, generic).iter().map(|said| call(said)).collect();
+                    format!("say what it is: {}", calls.join(" or "))
+                }
             };
             c.report_help(place, format!("the {of} of `{name}` do not say what `{generic}` is"), help)
         };
@@ -270,6 +298,6 @@ impl Checker<'_> {
         let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
         let mut callers = self.frame.callers.clone();
         callers.push(key.clone());
-        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers })
+        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers, is_written: false })
     }
 }

@@ -5,7 +5,7 @@ use syn::Expr;
 
 use super::args::Args;
 use super::{Binding, Checker, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
 use crate::source_range::{SourceRange, bare};
@@ -76,13 +76,18 @@ impl Checker<'_> {
         if mutable {
             return Ok((pointer, dt));
         }
+        Err(self.read_only(param, dt, pointer.place))
+    }
+
+    /// Refuses to write the buffer of a `Ptr`.
+    pub(super) fn read_only(&mut self, param: ParamId, dt: Dt, place: SourceRange) -> Reported {
         let name = self.func.param(param).name.clone();
         let written = self.show_pointer(param);
         let message = format!("`{name}` is a {written}, which is read only");
         let ty = self.show_fixed(dt).replace('`', "");
         let ty = self.optional(param, format!("PtrMut<{ty}>"));
         let help = format!("declare the parameter as `{name}: {ty}`");
-        Err(self.report_help(pointer.place, message, help))
+        self.report_help(place, message, help)
     }
 
     /// The pointer of an access, its parameter, the dtype there, and whether it may be written.

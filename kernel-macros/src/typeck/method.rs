@@ -42,7 +42,7 @@ impl Checker<'_> {
             return Err(self.report_help(at, message, format!("write `value.{name}(..)`")));
         }
         let args = self.with_closures(&function.params, &call.args);
-        let args = self.arguments(&args)?;
+        let args = self.arguments_of(&function.params, &args)?;
         self.takes(&function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
         if let (Some(turbofish), Some(method)) = (of.segments.last().and_then(turbofish_of), &function.method) {
@@ -55,9 +55,7 @@ impl Checker<'_> {
             self.read_turbofish(&function, turbofish, &mut generics)?;
         }
         for (param, arg) in function.params.iter().zip(&args) {
-            if let Arg::Val(val) = arg {
-                self.infer(&function, &param.ty, val, &mut generics);
-            }
+            self.infer_from(&function, &param.ty, arg, &mut generics);
         }
         let frame = self.settle(&function, &generics, self.via_struct(record, Some(of)), at)?;
         self.inline_function(&function, frame, generics, args, place)
@@ -98,8 +96,9 @@ impl Checker<'_> {
                 return Err(self.report_help(at, message, format!("write `{}(..)`", function.name())));
             }
         };
-        let args = self.with_closures(function.params.get(1..).unwrap_or_default(), &call.args);
-        let args = self.arguments(&args)?;
+        let params = function.params.get(1..).unwrap_or_default();
+        let args = self.with_closures(params, &call.args);
+        let args = self.arguments_of(params, &args)?;
         self.takes(&function, args.len(), function.params.len() - 1, place)?;
         let args: Vec<Arg> = std::iter::once(receiver).chain(args).collect();
         let mut generics = Generics::default();
@@ -107,9 +106,7 @@ impl Checker<'_> {
             self.read_turbofish(&function, turbofish, &mut generics)?;
         }
         for (param, arg) in function.params.iter().zip(&args) {
-            if let Arg::Val(val) | Arg::Variable(_, val) = arg {
-                self.infer(&function, &param.ty, val, &mut generics);
-            }
+            self.infer_from(&function, &param.ty, arg, &mut generics);
         }
         let frame = self.settle(&function, &generics, self.via_struct(record, None), at)?;
         self.inline_function(&function, frame, generics, args, place)

@@ -23,12 +23,14 @@ mod descriptor;
 mod elementwise;
 mod expr;
 mod finish;
+mod foreign_calls;
 mod function;
 mod generics;
 mod hints;
 mod holds;
 mod jump;
 mod lacks;
+mod literals;
 mod loop_hints;
 mod loops;
 mod macros;
@@ -39,6 +41,7 @@ mod moments;
 mod named;
 mod namesakes;
 mod parameters;
+mod passed;
 mod pattern;
 mod postfix;
 mod product;
@@ -57,6 +60,7 @@ mod ty;
 mod unsafety;
 
 pub use binary::assigns;
+pub use block::is_statement_body;
 pub use constant::collect_shape_constants;
 pub use derived::is_dtype;
 pub use function::{Checks, check_function};
@@ -67,13 +71,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
+use kernel_core::ir::{BinaryOp, ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, Safety};
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 
 use self::function::Frame;
 use self::named::Callable;
+use self::parameters::Given;
 use self::record::{Parts, Record};
 use self::tensor_desc::Descriptor;
 use crate::device::bundle::Functions;
@@ -85,6 +90,7 @@ use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Declared, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
+use literals::Computed;
 use namesakes::Equation;
 
 /// A checked kernel.
@@ -148,7 +154,7 @@ enum Binding {
     /// A tensor descriptor, which only its operations take.
     Desc(Descriptor),
     /// A parameter that may be without an argument, and what it holds.
-    Option(ParamId, Box<Binding>),
+    Option(Given, Box<Binding>),
     /// A tuple or a struct; of a mutable one all parts are variables.
     Tuple(Vec<Binding>, Option<Record>),
     /// A closure.
@@ -285,6 +291,8 @@ pub struct Checker<'a> {
     polled: Vec<NodeId>,
     /// Literals that are shifted by literals: these two, by node.
     literal_shifts: BTreeMap<usize, (i64, i64)>,
+    /// Operations on literals, by node.
+    computed: BTreeMap<usize, Computed>,
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
@@ -292,6 +300,8 @@ pub struct Checker<'a> {
     unknown_names: usize,
     /// Names that stand for closures, and these.
     names_for_closures: Vec<(SourceRange, String)>,
+    /// Calls of closures that give nothing.
+    given_nothing: Vec<SourceRange>,
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
     /// The left side of a comparison whose right side, without parentheses, comes next.
@@ -365,10 +375,12 @@ impl<'a> Checker<'a> {
             varying: BTreeSet::new(),
             polled: Vec::new(),
             literal_shifts: BTreeMap::new(),
+            computed: BTreeMap::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
             unknown_names: 0,
             names_for_closures: Vec::new(),
+            given_nothing: Vec::new(),
             in_offset: false,
             compared: None,
             ended: Vec::new(),
@@ -523,8 +535,17 @@ impl<'a> Checker<'a> {
                 }
                 Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`"))
             }
-            Val::Unit(place) => Err(self.report(place, "this has no value")),
+            Val::Unit(place) => Err(self.nothing(place)),
         }
+    }
+
+    /// Says that nothing stands where a value is due.
+    fn nothing(&mut self, place: SourceRange) -> Reported {
+        if self.given_nothing.iter().any(|call| call.covers(place)) {
+            let help = "the closure ends with a statement: end it with an expression, without `;`";
+            return self.report_help(place, "this closure gives nothing", help);
+        }
+        self.report(place, "this has no value")
     }
 }
 

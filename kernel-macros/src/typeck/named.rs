@@ -13,8 +13,11 @@ use syn::{
     parse_quote_spanned,
 };
 
+use super::block::{ends_in_statement, gives_nothing};
 use super::function::Frame;
 use super::jump::Gives;
+use super::parameters::Given;
+use super::tensor_desc::Descriptor;
 use super::{Binding, Checker, Context, Scope, Val};
 use crate::device::collect::path_text;
 use crate::error::{Checked, Reported};
@@ -31,6 +34,15 @@ pub(super) enum Callable {
     Closure(Rc<Closure>),
     /// The parameter `f: impl Fn(A, B) -> C` of a function that is checked by itself.
     Parameter(Rc<ParenthesizedGenericArguments>),
+}
+
+impl Callable {
+    /// Notes whether a value is wanted of it.
+    pub(super) fn wants(&self, value: bool) {
+        if let Callable::Closure(closure) = self {
+            closure.wanted.set(Some(value));
+        }
+    }
 }
 
 impl fmt::Debug for Callable {
@@ -50,6 +62,8 @@ pub(super) struct Closure {
     combines: usize,
     /// Whether its body has been found wrong, which is said once.
     is_wrong: Cell<bool>,
+    /// Whether it must give a value, where a parameter that takes it says so.
+    wanted: Cell<Option<bool>>,
 }
 
 impl Closure {
@@ -57,9 +71,19 @@ impl Closure {
     pub(super) fn takes(&self) -> usize {
         self.closure.inputs.len()
     }
+
+    /// Whether its body is a statement, which gives nothing.
+    fn gives_nothing(&self) -> bool {
+        let body = &self.closure.body;
+        match (&self.closure.output, self.wanted.get()) {
+            (ReturnType::Type(..), _) | (_, Some(true)) => false,
+            (ReturnType::Default, Some(false)) => gives_nothing(body) || ends_in_statement(body),
+            (ReturnType::Default, None) => gives_nothing(body),
+        }
+    }
 }
 
-/// An argument: closures are no values.
+/// An argument: closures and descriptors are no values.
 pub(super) enum Arg {
     /// A value.
     Val(Val),
@@ -67,6 +91,10 @@ pub(super) enum Arg {
     Closure(Callable, SourceRange),
     /// The variable that `&mut self` stands for, and its value.
     Variable(Binding, Val),
+    /// A descriptor.
+    Desc(Descriptor, SourceRange),
+    /// What may be without an argument, and what it holds, unless that is known to be missing.
+    Option(Given, Option<Box<Arg>>, SourceRange),
 }
 
 impl Checker<'_> {
@@ -100,6 +128,7 @@ impl Checker<'_> {
             source: Rc::clone(&self.source),
             combines: self.combines(),
             is_wrong: Cell::new(false),
+            wanted: Cell::new(None),
         }))
     }
 
@@ -155,7 +184,7 @@ impl Checker<'_> {
         Some((callable, SourceRange::of(expr)))
     }
 
-    fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
+    pub(super) fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
         let place = SourceRange::of(arg);
         match bare(arg) {
             Expr::Closure(closure) => Ok(Arg::Closure(self.callable(closure), place)),
@@ -209,7 +238,16 @@ impl Checker<'_> {
         for (pat, arg) in named.closure.inputs.iter().zip(args) {
             self.bind_argument(pat, arg);
         }
-        let mut val = self.inlined_body(Gives::Anything, place, |c| c.tail(&named.closure.body));
+        let nothing = named.gives_nothing();
+        let body = &named.closure.body;
+        let mut val =
+            self.inlined_body(Gives::Anything, place, |c| if nothing { c.statement(body) } else { c.tail(body) });
+        if nothing && self.errors.list().len() > before {
+            val = Err(Reported::earlier());
+        }
+        if let (true, Ok(_)) = (nothing, &val) {
+            self.given_nothing.push(place);
+        }
         if let (Ok(found), ReturnType::Type(_, ty)) = (&val, &named.closure.output) {
             let found = found.clone();
             val = self.annotation(ty).and_then(|annotation| self.annotate(found, &annotation));
@@ -226,16 +264,10 @@ impl Checker<'_> {
 
     /// Binds the parameter of a closure or function.
     pub(super) fn bind_argument(&mut self, pat: &Pat, arg: Arg) {
-        match (pat, arg) {
-            (Pat::Ident(name), Arg::Closure(callable, _)) => {
-                self.bind(&name.ident.to_string(), Binding::Closure(callable));
-            }
-            (pat, Arg::Closure(_, place)) => {
-                let reported = self.report(place, "a closure cannot be taken apart");
-                self.bind_pattern(pat, Err(reported));
-            }
-            (Pat::Ident(name), Arg::Variable(variable, _)) => self.bind(&name.ident.to_string(), variable),
-            (pat, Arg::Val(val) | Arg::Variable(_, val)) => self.bind_pattern(pat, Ok(val)),
+        match (self.named_binding(&arg), arg) {
+            (None, Arg::Val(val)) => self.bind_pattern(pat, Ok(val)),
+            (Some(_), Arg::Variable(_, val)) if !matches!(pat, Pat::Ident(_)) => self.bind_pattern(pat, Ok(val)),
+            (binding, arg) => self.bind_named(pat, binding.unwrap_or(Binding::Poison), arg.place()),
         }
     }
 

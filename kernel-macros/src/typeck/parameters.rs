@@ -5,13 +5,32 @@ use syn::{BinOp, Expr, ExprBinary, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
 
 use super::block::Flow;
 use super::tensor_desc::Descriptor;
-use super::{Binding, Checker, Constexpr, Operand, Val};
+use super::{Binding, Checker, Constexpr, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::signature::{self, KernelParam, ParamTy};
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Node, NodeId};
 use crate::types::{BOOL, DtRef, VElem, VTy};
+
+/// Whether there is an argument for an optional parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Given {
+    /// The launch says so, of a parameter of the kernel.
+    Param(ParamId),
+    /// The call of a function says so.
+    Known(bool),
+}
+
+/// An optional parameter where it is named.
+pub(super) struct Optional {
+    /// Its name.
+    pub name: String,
+    /// Whether there is an argument.
+    pub given: Given,
+    /// What it holds.
+    pub held: Binding,
+}
 
 impl Checker<'_> {
     /// Binds constexprs and parameters.
@@ -42,7 +61,7 @@ impl Checker<'_> {
             let binding = match (id, &param.passing) {
                 (Some(id), signature::Passing::Optional) if !matches!(binding, Binding::Poison) => {
                     self.func.params[id.index()].passing = Passing::Optional;
-                    Binding::Option(id, Box::new(binding))
+                    Binding::Option(Given::Param(id), Box::new(binding))
                 }
                 _ => binding,
             };
@@ -112,11 +131,12 @@ impl Checker<'_> {
         self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })
     }
 
-    /// The optional parameter that an expression names, and what it holds.
-    pub(super) fn option(&self, expr: &Expr) -> Option<(ParamId, Binding)> {
+    /// The optional parameter that an expression names.
+    pub(super) fn option(&self, expr: &Expr) -> Option<Optional> {
         let Expr::Path(path) = bare(expr) else { return None };
-        match self.lookup(&path.path.get_ident()?.to_string())? {
-            (Binding::Option(param, held), _) => Some((param, *held)),
+        let name = path.path.get_ident()?.to_string();
+        match self.lookup(&name)? {
+            (Binding::Option(given, held), _) => Some(Optional { name, given, held: *held }),
             _ => None,
         }
     }
@@ -129,8 +149,7 @@ impl Checker<'_> {
             _ => return None,
         };
         let none = |expr: &Expr| matches!(bare(expr), Expr::Path(path) if path.path.is_ident("None"));
-        let (param, _) = self.option(&binary.left).filter(|_| none(&binary.right))?;
-        let name = self.func.param(param).name.clone();
+        let Optional { name, .. } = self.option(&binary.left).filter(|_| none(&binary.right))?;
         let place = SourceRange::between(SourceRange::of(&binary.left).start, SourceRange::of(&binary.right).end);
         let message = format!("an optional parameter is not compared: ask whether there is an argument for `{name}`");
         Some(Err(self.report_help(place, message, Help::write(place, format!("{name}.{asks}()")))))
@@ -152,9 +171,14 @@ impl Checker<'_> {
     }
 
     /// Whether there is an argument for a parameter: a constexpr.
-    fn given(&mut self, param: ParamId, place: SourceRange) -> Operand {
-        let name = |func: &Func| format!("{}.is_some()", func.param(param).name);
-        let kind = Kind::ConstBool(self.derived(name, ConstTy::Bool, ConstOrigin::Given(param)));
+    fn given(&mut self, given: Given, place: SourceRange) -> Operand {
+        let kind = match given {
+            Given::Param(param) => {
+                let name = |func: &Func| format!("{}.is_some()", func.param(param).name);
+                Kind::ConstBool(self.derived(name, ConstTy::Bool, ConstOrigin::Given(param)))
+            }
+            Given::Known(given) => Kind::Bool(given),
+        };
         let node = Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place };
         Operand { node: self.new_node(node), place }
     }
@@ -162,16 +186,16 @@ impl Checker<'_> {
     /// `bias.is_some()` and `bias.is_none()`.
     pub(super) fn option_method(
         &mut self,
-        param: ParamId,
+        option: &Optional,
         call: &ExprMethodCall,
         place: SourceRange,
     ) -> Checked<Operand> {
-        let given = self.given(param, place);
+        let given = self.given(option.given, place);
         match (call.method.to_string().as_str(), call.args.is_empty()) {
             ("is_some", true) => Ok(given),
             ("is_none", true) => Ok(self.not(given, place)),
             _ => {
-                let name = self.func.param(param).name.clone();
+                let name = &option.name;
                 let message = format!("there may be no argument for `{name}`");
                 let help = format!(
                     "take it where it is there, `if let Some({name}) = {name} {{ .. }}`, or ask `{name}.is_some()`"
@@ -195,6 +219,9 @@ impl Checker<'_> {
                 Err(self.report_help(at, "an optional parameter is looked at as `Some(name)`", help))
             }
             (_, None) if self.is_poison(&given.expr) => Err(Reported::earlier()),
+            (_, None) if let Some(help) = self.nested_options(given) => {
+                Err(self.report_help(SourceRange::of(&given.expr), "`if let` takes one optional parameter", help))
+            }
             (_, None) => {
                 let help =
                     "it asks whether there is an argument for a parameter declared as `Option<Ptr<T>>` or its kind";
@@ -203,17 +230,43 @@ impl Checker<'_> {
             }
         };
         let at = SourceRange::of(&given.expr);
-        let condition = found.as_ref().map(|(param, _)| *param).map_err(|reported| *reported);
-        let condition = condition.map(|param| self.given(param, at));
+        let given_here = found.as_ref().map(|option| option.given).map_err(|reported| *reported);
         let before = |c: &mut Self| match (found, pat) {
-            (Ok((_, Binding::Value(node))), Some(pat)) => {
-                c.bind_pattern(pat, Ok(Val::One(Operand { node, place: at })));
+            (Ok(Optional { held: held @ Binding::Desc(_), .. }), Some(pat)) => c.bind_held(pat, held),
+            (Ok(option), Some(pat)) => {
+                let held = c.held_value(&option.held, &option.name, at);
+                c.bind_pattern(pat, held);
             }
-            (Ok((_, held)), Some(pat)) => c.bind_held(pat, held),
             (Err(_), Some(pat)) => c.bind_silent(pat),
             (_, None) => c.bind_silent(&given.pat),
         };
+        if let Ok(Given::Known(holds)) = given_here {
+            return self.taken(stmt, holds, before, want, place);
+        }
+        let condition = given_here.map(|given| self.given(given, at));
         self.branches(stmt, condition, before, want, place)
+    }
+
+    /// `if let Some(b) = b { .. }` for `let Some(b) = b else { return; };`
+    pub(super) fn given_else(&self, pat: &Pat, expr: &Expr) -> Option<String> {
+        self.option(expr)?;
+        let (pat, expr) = (self.source.text(SourceRange::of_pat(pat))?, self.source.text(SourceRange::of(expr))?);
+        Some(format!("write `if let {pat} = {expr} {{ .. }}`, with what follows in its braces"))
+    }
+
+    /// `if let Some(b) = b { if let Some(c) = c { .. } }` for `if let (Some(b), Some(c)) = (b, c) { .. }`
+    fn nested_options(&self, given: &ExprLet) -> Option<String> {
+        let (Pat::Tuple(pats), Expr::Tuple(exprs)) = (&*given.pat, bare(&given.expr)) else { return None };
+        if pats.elems.len() != exprs.elems.len() {
+            return None;
+        }
+        let pairs = pats.elems.iter().zip(&exprs.elems).map(|(pat, expr)| {
+            self.option(expr).filter(|_| matches!(pat, Pat::TupleStruct(some) if some.path.is_ident("Some")))?;
+            let (pat, expr) = (self.source.text(SourceRange::of_pat(pat))?, self.source.text(SourceRange::of(expr))?);
+            Some(format!("if let {pat} = {expr} {{ "))
+        });
+        let pairs = pairs.collect::<Option<Vec<String>>>()?;
+        Some(format!("nest them: `{}..{}`", pairs.concat(), " }".repeat(pairs.len())))
     }
 
     /// Binds the names of a `let` in a condition that cannot have one, which was reported.

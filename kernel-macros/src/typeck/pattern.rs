@@ -28,7 +28,7 @@ impl Checker<'_> {
                 let name = ident.ident.to_string();
                 let binding = match val {
                     Ok(Val::Unit(place)) => {
-                        self.report(place, "this has no value");
+                        self.nothing(place);
                         Binding::Poison
                     }
                     Ok(val) if ident.mutability.is_some() => self.mutable(&name, val),
@@ -123,7 +123,7 @@ impl Checker<'_> {
             }
             Val::Tuple(parts, _) => self.mutable_parts(name, parts),
             Val::Unit(place) => {
-                self.report(place, "this has no value");
+                self.nothing(place);
                 Binding::Poison
             }
         }

@@ -1,10 +1,12 @@
 //! What follows an expression: methods, casts, fields and indices.
 
-use syn::Expr;
+use quote::ToTokens;
+use syn::{Expr, ExprIndex, ExprLit, Lit};
 
 use super::{Checker, Operand, Val};
-use crate::error::Checked;
-use crate::source_range::SourceRange;
+use crate::error::{Checked, Reported};
+use crate::names::is_screaming;
+use crate::source_range::{SourceRange, bare};
 
 impl Checker<'_> {
     /// `x.abs().max(y) as f32`: walks down to what the first part follows without recursion, so that long chains do
@@ -52,8 +54,29 @@ impl Checker<'_> {
         match part {
             Expr::MethodCall(call) => self.method_of_parameter(call, place),
             Expr::Cast(cast) => self.cast_of_constant(cast, place).map(|operand| operand.map(Val::One)),
+            Expr::Index(index) => self.element_of_constant(index, place).map(Err),
             _ => None,
         }
+    }
+
+    /// `TABLE[2]` of a constant of the module.
+    fn element_of_constant(&mut self, index: &ExprIndex, place: SourceRange) -> Option<Reported> {
+        let Expr::Path(path) = bare(&index.expr) else { return None };
+        let name = path.path.segments.last()?.ident.to_string();
+        let local = path.path.get_ident().is_some() && self.lookup(&name).is_some();
+        if !is_screaming(&name) || local || self.dtype_by_name(&name).is_some() {
+            return None;
+        }
+        let message = "the constants that a kernel uses are scalars";
+        let table = self.source.operand(SourceRange::of(&index.expr));
+        let help = match (bare(&index.index), self.shape_constants.contains(&path.path.to_token_stream().to_string())) {
+            (Expr::Lit(ExprLit { lit: Lit::Int(at), .. }), is_shape) => {
+                let (at, ty) = (at.base10_digits(), if is_shape { "usize" } else { "f32" });
+                format!("name the element outside the kernel: `const {name}_{at}: {ty} = {table}[{at}];`")
+            }
+            _ => "pass the numbers in a buffer, `table: Ptr<f32>`, and load them: `load(table + i)`".to_string(),
+        };
+        Some(self.report_help(place, message, help))
     }
 
     fn one_of(&mut self, value: Checked<Val>) -> Checked<Operand> {

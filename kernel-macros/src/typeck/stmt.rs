@@ -97,7 +97,8 @@ impl Checker<'_> {
             Some(init) => {
                 if let Some((token, _)) = &init.diverge {
                     let place = SourceRange::at(token.span);
-                    self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
+                    let help = self.given_else(pat, &init.expr).unwrap_or_else(|| "write `let` and `if`".to_string());
+                    self.report_help(place, "`let .. else` is not supported in kernels", help);
                     self.bind_silent(pat);
                     return false;
                 }

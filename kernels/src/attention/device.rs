@@ -64,9 +64,72 @@ pub(super) fn finish<A: Float, const M: usize, const D: usize>(
     (rows.acc * (1.0 / total)[(.., None)], log)
 }
 
-/// Minus infinity for keys that a row does not see: it sees those from `from` up to, but not with, `to`.
+/// Where a packed sequence begins, and its length; without `starts` it begins at 0, and has the length `whole`.
+#[device]
+pub(super) fn sequence_at(starts: Option<Ptr<i32>>, number: i32, whole: i32) -> (i32, i32) {
+    if let Some(starts) = starts {
+        let start = load(starts + number);
+        (start, load(starts + number + 1) - start)
+    } else {
+        (0, whole)
+    }
+}
+
+/// The keys that a block of queries sees, which are the last ones of their sequence.
+#[device]
+pub(super) struct Seen<const M: usize> {
+    /// The place of each query among the keys.
+    pub at: Tile<i32, { [M] }>,
+    /// Behind the last key that each query sees.
+    pub upto: Tile<i32, { [M] }>,
+    /// Where blocks of keys begin that some query sees, and behind the last of these keys.
+    pub begin: i32,
+    pub end: i32,
+    /// All queries see all keys of blocks between these.
+    pub whole_from: i32,
+    pub whole_to: i32,
+}
+
+/// What queries from `first` on see in blocks of `N` keys.
+#[device]
+pub(super) fn seen<const M: usize, const N: usize>(
+    first: i32,
+    queries: i32,
+    keys: i32,
+    left: Option<i32>,
+    right: i32,
+) -> Seen<M> {
+    let place = first + keys - queries;
+    let at = place + arange(0, M);
+    Seen {
+        at,
+        upto: minimum(at + (right + 1), keys),
+        begin: if let Some(left) = left { maximum(place - left, 0) / N * N } else { 0 },
+        end: minimum(keys, place + M + right),
+        whole_from: if let Some(left) = left { place + M - 1 - left } else { 0 },
+        whole_to: minimum(keys, place + right + 1),
+    }
+}
+
+/// Minus infinity for keys that a row does not see: it sees those before `to`, with `left` from so many before its place `at`.
 #[device]
 pub(super) fn hide<A: Float, const M: usize, const N: usize>(
+    scores: Tile<A, { [M, N] }>,
+    key: Tile<i32, { [N] }>,
+    at: Tile<i32, { [M] }>,
+    left: Option<i32>,
+    to: Tile<i32, { [M] }>,
+) -> Tile<A, { [M, N] }> {
+    if let Some(left) = left {
+        hide_outside(scores, key, at - left, to)
+    } else {
+        select(key < to[(.., None)], scores, A::NEG_INFINITY)
+    }
+}
+
+/// Minus infinity for keys that are not between `from`, with it, and `to`, without it.
+#[device]
+pub(super) fn hide_outside<A: Float, const M: usize, const N: usize>(
     scores: Tile<A, { [M, N] }>,
     key: Tile<i32, { [N] }>,
     from: Tile<i32, { [M] }>,
@@ -75,14 +138,62 @@ pub(super) fn hide<A: Float, const M: usize, const N: usize>(
     select((key >= from[(.., None)]) & (key < to[(.., None)]), scores, A::NEG_INFINITY)
 }
 
-/// The same of keys that have no first one: it takes half the comparisons.
+/// Scores as they are weighed: what `exp2` takes is their product with `factor`.
 #[device]
-pub(super) fn hide_later<A: Float, const M: usize, const N: usize>(
-    scores: Tile<A, { [M, N] }>,
-    key: Tile<i32, { [N] }>,
-    to: Tile<i32, { [M] }>,
-) -> Tile<A, { [M, N] }> {
-    select(key < to[(.., None)], scores, A::NEG_INFINITY)
+pub(super) struct Scores<A: Float, const M: usize, const N: usize> {
+    pub scores: Tile<A, { [M, N] }>,
+    pub factor: A,
+    /// What gradients of these scores are multiplied by for those of the products, where the scores are capped.
+    pub slope: Tile<A, { [M, N] }>,
+}
+
+/// Products of queries and keys, with a cap bent towards it: `cap * tanh(product * scale / cap)`.
+#[device]
+pub(super) fn bend<A: Float, const M: usize, const N: usize>(
+    products: Tile<A, { [M, N] }>,
+    scale: A,
+    soft_cap: Option<f64>,
+) -> Scores<A, M, N> {
+    if let Some(cap) = soft_cap {
+        let bent = tanh(products * (scale / cap as A));
+        Scores { scores: bent * cap as A, factor: LOG2_E as f64 as A, slope: 1.0 - bent * bent }
+    } else {
+        Scores { scores: products, factor: scale * (LOG2_E as f64 as A), slope: full([M, N], 1.0) }
+    }
+}
+
+/// Elements between the biases of two batches, of two heads and of two queries.
+#[device]
+pub(super) struct BiasStrides {
+    pub batch: i64,
+    pub head: i64,
+    pub row: i64,
+}
+
+/// The biases of a block of scores; 0 where there are none.
+#[device]
+pub(super) fn biases<T: Float, const M: usize, const N: usize>(
+    bias: Ptr<T>,
+    strides: BiasStrides,
+    (batch, head): (i32, i32),
+    (row, key): (Tile<i32, { [M] }>, Tile<i32, { [N] }>),
+    (queries, keys): (i32, i32),
+) -> Tile<T, { [M, N] }> {
+    let offsets = row[(.., None)] as i64 * strides.row + key as i64;
+    let mask = (row < queries)[(.., None)] & (key < keys);
+    load(bias + (batch as i64 * strides.batch + head as i64 * strides.head) + offsets, mask = mask)
+}
+
+/// Scores with a bias, which is added to what is scaled.
+#[device]
+pub(super) fn biased<T: Float, A: Float, const M: usize, const N: usize>(
+    scores: Scores<A, M, N>,
+    scale: A,
+    soft_cap: Option<f64>,
+    added: Tile<T, { [M, N] }>,
+) -> Scores<A, M, N> {
+    let scaled = if soft_cap.is_some() { scores.scores } else { scores.scores * scale };
+    Scores { scores: scaled + added as A, factor: LOG2_E as f64 as A, ..scores }
 }
 
 /// Where the numbers of the queries of packed sequences begin that begin at `start` among the queries, in ascending order: behind

@@ -1,6 +1,6 @@
 //! Attention: results and logarithms of sums.
 
-use super::device::{LOG2_E, absorb, finish, hide, hide_later, unseen};
+use super::device::{BiasStrides, Scores, Seen, absorb, bend, biased, biases, finish, hide, seen, sequence_at, unseen};
 use super::options::{Attention, Places};
 use super::shape::{Problem, descriptor, logarithms, tile_dim};
 use crate::check::MOST_PROGRAMS;
@@ -141,29 +141,12 @@ pub(super) fn attention<
             (num_programs(0) - 1 - program_id(0), program_id(1), program_id(2))
         };
         let first = block * BM;
-        let (q_start, queries) = if let Some(starts) = q_starts {
-            let start = load(starts + batch);
-            (start, load(starts + batch + 1) - start)
-        } else {
-            (0, longest)
-        };
-        let (k_start, keys) = if let Some(starts) = k_starts {
-            let start = load(starts + batch);
-            (start, load(starts + batch + 1) - start)
-        } else {
-            (0, keys)
-        };
+        let (q_start, queries) = sequence_at(q_starts, batch, longest);
+        let (k_start, keys) = sequence_at(k_starts, batch, keys);
         let page = if q_starts.is_some() { 0 } else { batch };
         let row = first + arange(0, BM);
-        // Queries and keys end together: the place of a query among the keys.
-        let place = first + keys - queries;
-        let at = place + arange(0, BM);
-        let upto = minimum(at + (right + 1), keys);
-        let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
-        let end = select(first < queries, minimum(keys, place + BM + right), 0);
-        // All rows see all keys of blocks between these.
-        let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
-        let whole_to = minimum(keys, place + right + 1);
+        let Seen { at, upto, begin, end, whole_from, whole_to } = seen::<BM, BN>(first, queries, keys, left, right);
+        let end = select(first < queries, end, 0);
 
         let query = reshape(q.load([page, head, q_start + first, 0]), [BM, D]);
         let mut rows = unseen::<T::Acc, BM, DV>();
@@ -171,25 +154,15 @@ pub(super) fn attention<
         for start in (begin..end).step_by(BN) {
             let key = start + arange(0, BN);
             let block = reshape(k.load([page, head / group, k_start + start, 0]), [BN, D]);
-            let mut scores = dot(query, block.trans(), out = T::Acc, precision = tf32x3);
-            let mut factor = scale * (LOG2_E as f64 as T::Acc);
-            if let Some(cap) = soft_cap {
-                scores = tanh(scores * (scale / cap as T::Acc)) * cap as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
-            }
+            let mut bent = bend(dot(query, block.trans(), out = T::Acc, precision = tf32x3), scale, soft_cap);
             if let Some(bias) = bias {
-                let offsets = row[(.., None)] as i64 * bias_row + key as i64;
-                let mask = (row < queries)[(.., None)] & (key < keys);
-                let added = load(bias + (batch as i64 * bias_batch + head as i64 * bias_head) + offsets, mask = mask);
-                scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
+                let strides = BiasStrides { batch: bias_batch, head: bias_head, row: bias_row };
+                let added = biases(bias, strides, (batch, head), (row, key), (queries, keys));
+                bent = biased(bent, scale, soft_cap, added);
             }
+            let Scores { mut scores, factor, .. } = bent;
             if start < whole_from || start + BN > whole_to {
-                scores = if let Some(left) = left {
-                    hide(scores, key, at - left, upto)
-                } else {
-                    hide_later(scores, key, upto)
-                };
+                scores = hide(scores, key, at, left, upto);
             }
             let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);
             rows = absorb(rows, scores, values, factor);

@@ -1,6 +1,6 @@
 //! Attention over queries, keys and values of 8 bits.
 
-use super::device::{LOG2_E, Rows, finish, hide, hide_later, unseen};
+use super::device::{Rows, Scores, Seen, bend, finish, hide, seen, unseen};
 use super::forward::{ForwardConfig, place_of};
 use super::options::{Attention, Places};
 use super::shape::{Problem, descriptor, logarithms, tile_dim};
@@ -127,15 +127,7 @@ pub(super) fn attention_fp8<
         let key_head = head / group;
         let first = block * BM;
         let row = first + arange(0, BM);
-        // Queries and keys end together: the place of a query among the keys.
-        let place = first + keys - queries;
-        let at = place + arange(0, BM);
-        let upto = minimum(at + (right + 1), keys);
-        let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
-        let end = minimum(keys, place + BM + right);
-        // All rows see all keys of blocks between these.
-        let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
-        let whole_to = minimum(keys, place + right + 1);
+        let Seen { at, upto, begin, end, whole_from, whole_to } = seen::<BM, BN>(first, queries, keys, left, right);
 
         let mut scale = scale as f32;
         if let Some(of) = q_scale {
@@ -153,18 +145,9 @@ pub(super) fn attention_fp8<
         for start in (begin..end).step_by(BN) {
             let key = start + arange(0, BN);
             let block = reshape(k.load([batch, key_head, start, 0]), [BN, D]);
-            let mut scores = dot(query, block.trans(), out = f32);
-            let mut factor = scale * (LOG2_E as f64 as f32);
-            if let Some(cap) = soft_cap {
-                scores = tanh(scores * (scale / cap as f32)) * cap as f32;
-                factor = LOG2_E as f64 as f32;
-            }
+            let Scores { mut scores, factor, .. } = bend(dot(query, block.trans(), out = f32), scale, soft_cap);
             if start < whole_from || start + BN > whole_to {
-                scores = if let Some(left) = left {
-                    hide(scores, key, at - left, upto)
-                } else {
-                    hide_later(scores, key, upto)
-                };
+                scores = hide(scores, key, at, left, upto);
             }
             // The largest score so far, less what exponents are raised by.
             let higher = maximum(peak, max(scores, axis = 1) * factor - (RAISED as f64 as f32));

@@ -1,6 +1,6 @@
 //! Multi-head latent attention over a cache, with absorbed projections.
 
-use super::device::{LOG2_E, Rows, finish};
+use super::device::{Rows, Scores, bend, finish};
 use super::merge::merge_into;
 use super::options::{Attention, FAR, MOST, Places};
 use super::parts::{self, Partial, one_part};
@@ -136,11 +136,7 @@ pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize
         let mut scores = dot(content_0, block_0.trans(), out = T::Acc, precision = tf32x3);
         scores = dot(content_1, block_1.trans(), acc = scores, precision = tf32x3);
         scores = dot(turned, turn.trans(), acc = scores, precision = tf32x3);
-        let mut factor = scale * (LOG2_E as f64 as T::Acc);
-        if let Some(cap) = soft_cap {
-            scores = tanh(scores * (scale / cap as T::Acc)) * cap as T::Acc;
-            factor = LOG2_E as f64 as T::Acc;
-        }
+        let Scores { mut scores, factor, .. } = bend(scores, scale, soft_cap);
         if start < begin || start + BN > to {
             let key = start + arange(0, BN);
             scores = select((key >= begin) & (key < to), scores, T::Acc::NEG_INFINITY);

@@ -59,7 +59,7 @@ mod split {
     }
 }
 
-/// Descriptors and optional arguments, which functions use through closures.
+/// Descriptors and optional arguments that closures use.
 mod closures {
     use tilewright::prelude::*;
 
@@ -92,6 +92,81 @@ mod closures {
     }
 }
 
+/// The same, with functions that take what closures read.
+mod passed {
+    use tilewright::prelude::*;
+
+    #[device]
+    fn product<T: Float, const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<T, { [M, K] }>,
+        b: TensorDesc<T, { [K, N] }>,
+        bias: Option<Ptr<f32>>,
+        (row, column): (i32, i32),
+        k: i32,
+    ) -> Tile<f32, { [M, N] }> {
+        let mut acc = zeros([M, N]);
+        for step in (0..k).step_by(K) {
+            acc = dot(a.load([row, step]), b.load([step, column]), acc = acc);
+        }
+        biased(acc, bias, column)
+    }
+
+    #[device]
+    fn biased<const M: usize, const N: usize>(
+        x: Tile<f32, { [M, N] }>,
+        bias: Option<Ptr<f32>>,
+        column: i32,
+    ) -> Tile<f32, { [M, N] }> {
+        if let Some(bias) = bias { x + load(bias + column + arange(0, N)) } else { x }
+    }
+
+    #[device]
+    fn write<T: Float, const M: usize, const N: usize>(
+        c: TensorDescMut<T, { [M, N] }>,
+        (row, column): (i32, i32),
+        value: Tile<T, { [M, N] }>,
+    ) {
+        c.store([row, column], value);
+    }
+
+    #[kernel]
+    pub(super) fn matmul<const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<f16, { [M, K] }>,
+        b: TensorDesc<f16, { [K, N] }>,
+        bias: Option<Ptr<f32>>,
+        c: TensorDescMut<f32, { [M, N] }>,
+        k: i32,
+    ) {
+        let place = (program_id(0) * M, program_id(1) * N);
+        write(c, place, product(a, b, bias, place, k));
+    }
+
+    /// Without an argument that anybody could pass.
+    #[kernel]
+    pub(super) fn unbiased<const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<f16, { [M, K] }>,
+        b: TensorDesc<f16, { [K, N] }>,
+        c: TensorDescMut<f32, { [M, N] }>,
+        k: i32,
+    ) {
+        let place = (program_id(0) * M, program_id(1) * N);
+        write(c, place, product(a, b, None, place, k));
+    }
+
+    /// With an argument that is always there.
+    #[kernel]
+    pub(super) fn biased_always<const M: usize, const N: usize, const K: usize>(
+        a: TensorDesc<f16, { [M, K] }>,
+        b: TensorDesc<f16, { [K, N] }>,
+        bias: Ptr<f32>,
+        c: TensorDescMut<f32, { [M, N] }>,
+        k: i32,
+    ) {
+        let place = (program_id(0) * M, program_id(1) * N);
+        write(c, place, product(a, b, Some(bias), place, k));
+    }
+}
+
 mod without_closures {
     use tilewright::prelude::*;
 
@@ -116,13 +191,23 @@ mod without_closures {
 }
 
 #[test]
-fn closures_over_descriptors_and_optional_arguments_cost_nothing() {
+fn descriptors_and_optional_arguments_of_functions_cost_nothing() {
     let (m, n, k) = (64, 64, 32);
     for (target, biased) in [(Target::sm_80(), true), (Target::sm_90a(), true), (Target::sm_90a(), false)] {
         let split = closures::MatmulConsts { M: m, N: n, K: k }.compile(target, biased);
         let whole = without_closures::MatmulConsts { M: m, N: n, K: k }.compile(target, biased);
-        let [split, whole] = [split, whole].map(|compiled| compiled.unwrap_or_else(|error| panic!("{error}")));
-        assert_eq!(split.ptx(), whole.ptx());
+        let passed = passed::MatmulConsts { M: m, N: n, K: k }.compile(target, biased);
+        let all = [split, whole, passed].map(|compiled| compiled.unwrap_or_else(|error| panic!("{error}")));
+        let [split, whole, passed] = all.each_ref().map(|compiled| compiled.ptx());
+        assert_eq!(split, whole);
+        assert_eq!(passed, whole);
+        // Where the call says what is there, as where the launch does.
+        let decided = match biased {
+            true => passed::BiasedAlwaysConsts { M: m, N: n, K: k }.compile(target).map(|c| c.ptx().to_string()),
+            false => passed::UnbiasedConsts { M: m, N: n, K: k }.compile(target).map(|c| c.ptx().to_string()),
+        };
+        let decided = decided.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(decided.replace("biased_always", "matmul").replace("unbiased", "matmul"), whole);
     }
 }
 

@@ -201,3 +201,103 @@ fn a_loop_in_a_function_is_left_without_leaving_that_around_the_call() {
         Ok(())
     });
 }
+
+mod passed {
+    use tilewright::prelude::*;
+
+    /// A block, scaled and moved by what there is, and the sum of its elements where that is wanted.
+    #[device]
+    pub(super) fn changed<T: Num, const M: usize, const N: usize>(
+        x: TensorDesc<T, { [M, N] }>,
+        at: (i32, i32),
+        scale: Option<T>,
+        bias: Option<Ptr<T>>,
+        more: Option<TensorDesc<T, { [M, N] }>>,
+        total: Option<PtrMut<T>>,
+    ) -> Tile<T, { [M, N] }> {
+        let (row, column) = at;
+        let mut x = x.load([row, column]);
+        if let Some(scale) = scale {
+            x *= scale;
+        }
+        if let Some(bias) = bias {
+            x += load(bias + arange(0, N));
+        }
+        if let Some(more) = more {
+            x += more.load([row, column]);
+        }
+        if let Some(total) = total {
+            atomic_add(total, sum(x));
+        }
+        x
+    }
+
+    /// The last element of a buffer that may be written, but is not here.
+    #[device]
+    pub(super) fn last<T: Num>(x: Ptr<T>, len: i32) -> T {
+        load(x + (len - 1))
+    }
+}
+
+use passed::{changed, last};
+
+#[kernel]
+fn takes_what_is_there<const M: usize, const N: usize>(
+    x: TensorDesc<i32, { [M, N] }>,
+    y: TensorDescMut<i32, { [M, N] }>,
+    z: PtrMut<i32>,
+    bias: Option<Ptr<i32>>,
+    more: Option<TensorDesc<i32, { [M, N] }>>,
+    factor: Option<i32>,
+    total: PtrMut<i32>,
+) {
+    let at = (program_id(0) * M, 0);
+    let rows = num_programs(0) * M;
+    let made = tensor_desc(z, [rows, N as i32], [N as i64, 1], [M, N]);
+    let first = changed(x, at, factor, bias, more, Some(total));
+    let second = changed(y, at, Some(3), None, Some(x), None);
+    let third = changed(x, at, None, Some(total + 2), None, None);
+    y.store([at.0, 0], first - second);
+    made.store([at.0, 0], third + last(total, 3));
+}
+
+#[test]
+fn functions_take_descriptors_and_what_may_be_missing() {
+    check(|device| {
+        let (m, n, programs) = (4, 8, 3);
+        let len = m * n * programs;
+        let (x, y): (Vec<i32>, Vec<i32>) = ((0..len).map(|i| i as i32 * 7 % 31).collect(), (0..len as i32).collect());
+        let (bias, more): (Vec<i32>, Vec<i32>) = ((1..=n as i32).collect(), y.iter().map(|y| y * 2 - 5).collect());
+        for case in 0..8 {
+            let given = |bit: i32| case >> bit & 1 == 1;
+            let (a, b) = (device.upload(&x)?, device.upload(&bias)?);
+            let (mut c, d) = (device.upload(&y)?, device.upload(&more)?);
+            let (mut z, mut total) =
+                (device.zeros::<i32>(len)?, device.upload(&(0..n as i32 + 2).collect::<Vec<i32>>())?);
+            let shape = [m * programs, n];
+            let more_desc = TensorDesc::new(&d, shape)?;
+            takes_what_is_there::<4, 8>(
+                &TensorDesc::new(&a, shape)?,
+                &mut TensorDescMut::new(&mut c, shape)?,
+                &mut z,
+                given(0).then_some(&b),
+                given(1).then_some(&more_desc),
+                given(2).then_some(5),
+                &mut total,
+            )
+            .grid(programs)
+            .launch(device)?;
+            let first = |i: usize| {
+                let scaled = if given(2) { x[i] * 5 } else { x[i] };
+                let moved = if given(0) { scaled + bias[i % n] } else { scaled };
+                if given(1) { moved + more[i] } else { moved }
+            };
+            let wanted: Vec<i32> = (0..len).map(|i| first(i) - (y[i] * 3 + x[i])).collect();
+            assert_eq!(c.to_vec()?, wanted, "case {case}");
+            let third: Vec<i32> = (0..len).map(|i| x[i] + (i % n) as i32 + 2 + 2).collect();
+            assert_eq!(z.to_vec()?, third, "case {case}");
+            assert_eq!(total.to_vec()?[0], (0..len).map(first).sum::<i32>(), "case {case}");
+        }
+        Ok(())
+    });
+}

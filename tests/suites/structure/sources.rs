@@ -59,6 +59,40 @@ fn only_one_module_of_the_runtime_depends_on_the_code_generator() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Names in quotes that look like variables of the environment. `PATH`, `HOME` and their kind, which every program has, have
+/// no `_`.
+fn quoted_variables(line: &str) -> impl Iterator<Item = &str> {
+    let is_name = |text: &&str| text.contains('_') && text.chars().all(|c| matches!(c, 'A'..='Z' | '0'..='9' | '_'));
+    line.split('"').skip(1).step_by(2).filter(is_name)
+}
+
+#[test]
+fn the_table_of_environment_variables_is_that_of_the_settings() {
+    let mut files = sources::of_libraries(&["kernel-runtime/src", "kernel-llvm/src"]);
+    files.retain(|file| {
+        ["kernel-runtime", "kernel-llvm"].iter().any(|name| file.path == format!("{name}/src/settings.rs"))
+    });
+    let code = files.iter().flat_map(SourceFile::code);
+    let mut read: Vec<&str> = code.flat_map(|(_, line)| quoted_variables(line)).collect();
+    let text = std::fs::read_to_string(workspace().join("CONTRIBUTING.md")).expect("the document");
+    let (_, section) = text.split_once("## Environment variables").expect("it has the section");
+    let rows = section.split("\n## ").next().unwrap_or_default().lines().filter(|line| line.starts_with("| `"));
+    let mut told: Vec<&str> = Vec::new();
+    for row in rows {
+        let mut cells = row.split(" | ");
+        let (names, readers) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+        if readers.contains("programs") {
+            told.extend(names.split('`').skip(1).step_by(2));
+        }
+    }
+    for names in [&mut read, &mut told] {
+        names.sort_unstable();
+        names.dedup();
+    }
+    assert!(read.len() > 10, "{read:?}");
+    assert_eq!(read, told, "the settings, and the rows of CONTRIBUTING.md that programs read");
+}
+
 #[test]
 fn environment_variables_are_read_by_the_settings() {
     let folders = [

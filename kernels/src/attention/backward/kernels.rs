@@ -1,6 +1,9 @@
 //! The kernels of the backward pass.
 
-use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence, places_of_sequences};
+use crate::attention::device::{
+    BiasStrides, LOG2_E, Scores, Seen, bend, biased, biases, hide, place_of_sequence, places_of_sequences, seen,
+    sequence_at,
+};
 use tilewright::prelude::*;
 
 /// What the backward pass needs of each query beside its scores: the sum of `out * dout`, and the logarithm of its sum to
@@ -122,18 +125,8 @@ pub(in crate::attention) fn attention_keys_backward<
 ) {
     let first = program_id(0) * BN;
     let (key_head, batch) = (program_id(1), program_id(2));
-    let (q_start, queries) = if let Some(starts) = q_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, queries)
-    };
-    let (k_start, keys) = if let Some(starts) = k_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, keys)
-    };
+    let (q_start, queries) = sequence_at(q_starts, batch, queries);
+    let (k_start, keys) = sequence_at(k_starts, batch, keys);
     let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let key = first + arange(0, BN);
     // Queries that see a key of the block, and those that see all of it.
@@ -161,31 +154,17 @@ pub(in crate::attention) fn attention_keys_backward<
             let log = reshape(logs.load([page, head, vectors + start]), [BM]) as T::Acc;
             let delta = reshape(deltas.load([page, head, vectors + start]), [BM]) as T::Acc;
             let query = reshape(q.load([page, head, q_start + start, 0]), [BM, D]);
-            let mut scores = dot(block, query.trans(), out = T::Acc, precision = tf32x3);
-            let mut factor = scale * (LOG2_E as f64 as T::Acc);
-            let mut slope = full::<T::Acc>([BN, BM], 1.0);
-            if let Some(cap) = soft_cap {
-                let bent = tanh(scores * (scale / cap as T::Acc));
-                slope = 1.0 - bent * bent;
-                scores = bent * cap as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
-            }
+            let mut bent = bend(dot(block, query.trans(), out = T::Acc, precision = tf32x3), scale, soft_cap);
             if let Some(bias) = bias {
-                let bias = bias + (batch as i64 * bias_batch + head as i64 * bias_head);
-                let mask = inside[(.., None)] & (key < keys);
-                let added = load(bias + (row[(.., None)] as i64 * bias_row + key as i64), mask = mask);
-                scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added.trans() as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
+                let strides = BiasStrides { batch: bias_batch, head: bias_head, row: bias_row };
+                let added = biases(bias, strides, (batch, head), (row, key), (queries, keys));
+                bent = biased(bent, scale, soft_cap, added.trans());
             }
+            let Scores { mut scores, factor, slope } = bent;
             if start < whole_from || start + BM > whole_to {
                 let at = row + (keys - queries);
                 let upto = select(inside, minimum(at + (right + 1), keys), 0);
-                let seen = if let Some(left) = left {
-                    hide(scores.trans(), key, at - left, upto)
-                } else {
-                    hide_later(scores.trans(), key, upto)
-                };
-                scores = seen.trans();
+                scores = hide(scores.trans(), key, at, left, upto).trans();
             }
             let weights = exp2(scores * factor - log);
             let gradient = reshape(dout.load([page, head, q_start + start, 0]), [BM, DV]);
@@ -250,27 +229,12 @@ pub(in crate::attention) fn attention_queries_backward<
 ) {
     let first = (num_programs(0) - 1 - program_id(0)) * BM;
     let (head, batch) = (program_id(1), program_id(2));
-    let (q_start, queries) = if let Some(starts) = q_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, queries)
-    };
-    let (k_start, keys) = if let Some(starts) = k_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, keys)
-    };
+    let (q_start, queries) = sequence_at(q_starts, batch, queries);
+    let (k_start, keys) = sequence_at(k_starts, batch, keys);
     let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let row = first + arange(0, BM);
-    let place = first + keys - queries;
-    let at = place + arange(0, BM);
-    let upto = minimum(at + (right + 1), keys);
-    let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
-    let end = select(first < queries, minimum(keys, place + BM + right), 0);
-    let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
-    let whole_to = minimum(keys, place + right + 1);
+    let Seen { at, upto, begin, end, whole_from, whole_to } = seen::<BM, BN>(first, queries, keys, left, right);
+    let end = select(first < queries, end, 0);
 
     let scale = scale as T::Acc;
     let query = reshape(q.load([page, head, q_start + first, 0]), [BM, D]);
@@ -283,25 +247,15 @@ pub(in crate::attention) fn attention_queries_backward<
     for start in (begin..end).step_by(BN) {
         let key = start + arange(0, BN);
         let block = reshape(k.load([page, head / group, k_start + start, 0]), [BN, D]);
-        let mut scores = dot(query, block.trans(), out = T::Acc, precision = tf32x3);
-        let mut factor = scale * (LOG2_E as f64 as T::Acc);
-        let mut slope = full::<T::Acc>([BM, BN], 1.0);
-        if let Some(cap) = soft_cap {
-            let bent = tanh(scores * (scale / cap as T::Acc));
-            slope = 1.0 - bent * bent;
-            scores = bent * cap as T::Acc;
-            factor = LOG2_E as f64 as T::Acc;
-        }
+        let mut bent = bend(dot(query, block.trans(), out = T::Acc, precision = tf32x3), scale, soft_cap);
         if let Some(bias) = bias {
-            let bias = bias + (batch as i64 * bias_batch + head as i64 * bias_head);
-            let mask = inside[(.., None)] & (key < keys);
-            let added = load(bias + (row[(.., None)] as i64 * bias_row + key as i64), mask = mask);
-            scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added as T::Acc;
-            factor = LOG2_E as f64 as T::Acc;
+            let strides = BiasStrides { batch: bias_batch, head: bias_head, row: bias_row };
+            let added = biases(bias, strides, (batch, head), (row, key), (queries, keys));
+            bent = biased(bent, scale, soft_cap, added);
         }
+        let Scores { mut scores, factor, slope } = bent;
         if start < whole_from || start + BN > whole_to {
-            scores =
-                if let Some(left) = left { hide(scores, key, at - left, upto) } else { hide_later(scores, key, upto) };
+            scores = hide(scores, key, at, left, upto);
         }
         let weights = exp2(scores * factor - log[(.., None)]);
         let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);

@@ -1,6 +1,6 @@
 //! The kernels that read caches.
 
-use crate::attention::device::{LOG2_E, absorb, finish, hide, unseen};
+use crate::attention::device::{Scores, absorb, bend, finish, hide_outside, sequence_at, unseen};
 use tilewright::prelude::*;
 
 /// Rows whose elements stand where `mma.sync` wants them from the thread that read them: of each `RUN`, which are 64, the 16
@@ -84,12 +84,7 @@ pub(in crate::attention) fn attention_cached<
     // More rows are multiplied by warp groups, which read keys from shared memory at the queries' width.
     let ordered = K::BITS == 8 && T::BITS == 16 && BM < 64 && RUN == 64;
     let (part, key_head, sequence) = (program_id(0) % parts, program_id(1), program_id(2));
-    let (q_start, queries) = if let Some(starts) = q_starts {
-        let start = load(starts + sequence);
-        (start, load(starts + sequence + 1) - start)
-    } else {
-        (0, queries)
-    };
+    let (q_start, queries) = sequence_at(q_starts, sequence, queries);
     // Not more than the table has pages for.
     let keys = if let Some(lengths) = lengths { clamp(load(lengths + sequence), 0, keys) } else { keys };
     let first = program_id(0) / parts * BM;
@@ -142,14 +137,10 @@ pub(in crate::attention) fn attention_cached<
     };
     let step = |rows, start, block, values| {
         let block = if ordered { in_order_of_lanes::<K, BN, D, RUN>(block) } else { block };
-        let mut scores = dot(x, (block as T).trans(), out = T::Acc, precision = tf32x3);
-        let mut unit = factor * (LOG2_E as f64 as T::Acc);
-        if let Some(cap) = soft_cap {
-            scores = tanh(scores * (factor / cap as T::Acc)) * cap as T::Acc;
-            unit = LOG2_E as f64 as T::Acc;
-        }
+        let products = dot(x, (block as T).trans(), out = T::Acc, precision = tf32x3);
+        let Scores { mut scores, factor: unit, .. } = bend(products, factor, soft_cap);
         if start < last_at - left || start + BN > minimum(to, first_at + right + 1) {
-            scores = hide(scores, start + arange(0, BN), at - left, minimum(at + (right + 1), to));
+            scores = hide_outside(scores, start + arange(0, BN), at - left, minimum(at + (right + 1), to));
         }
         absorb(rows, scores, values as T, unit)
     };

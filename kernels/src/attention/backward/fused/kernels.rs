@@ -1,6 +1,8 @@
 //! The kernels of the backward pass in one go.
 
-use crate::attention::device::{LOG2_E, hide, hide_later, place_of_sequence, rotate_back};
+use crate::attention::device::{
+    BiasStrides, Scores, bend, biased, biases, hide, place_of_sequence, rotate_back, sequence_at,
+};
 use tilewright::prelude::*;
 
 /// All gradients that a block of keys and values has part in: its own, which a program sums over the queries that see it, of
@@ -62,18 +64,8 @@ pub(in crate::attention) fn attention_fused_backward<
 ) {
     let first = program_id(0) * BN;
     let (key_head, batch) = (program_id(1), program_id(2));
-    let (q_start, queries) = if let Some(starts) = q_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, queries)
-    };
-    let (k_start, keys) = if let Some(starts) = k_starts {
-        let start = load(starts + batch);
-        (start, load(starts + batch + 1) - start)
-    } else {
-        (0, keys)
-    };
+    let (q_start, queries) = sequence_at(q_starts, batch, queries);
+    let (k_start, keys) = sequence_at(k_starts, batch, keys);
     let (page, vectors) = if q_starts.is_some() { (0, place_of_sequence(q_start, batch)) } else { (batch, 0) };
     let key = first + arange(0, BN);
     // Queries that see a key of the block, and those that see all of it.
@@ -100,32 +92,19 @@ pub(in crate::attention) fn attention_fused_backward<
             let inside = row < queries;
             let query = reshape(q.load([page, head, q_start + start, 0]), [BM, D]);
             let gradient = reshape(dout.load([page, head, q_start + start, 0]), [BM, DV]);
-            let mut scores = dot(block, query.trans(), out = T::Acc, precision = tf32x3);
+            let products = dot(block, query.trans(), out = T::Acc, precision = tf32x3);
             let dweights = dot(values, gradient.trans(), out = T::Acc, precision = tf32x3);
-            let mut factor = scale * (LOG2_E as f64 as T::Acc);
-            let mut slope = full::<T::Acc>([BN, BM], 1.0);
-            if let Some(cap) = soft_cap {
-                let bent = tanh(scores * (scale / cap as T::Acc));
-                slope = 1.0 - bent * bent;
-                scores = bent * cap as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
-            }
+            let mut bent = bend(products, scale, soft_cap);
             if let Some(bias) = bias {
-                let bias = bias + (batch as i64 * bias_batch + head as i64 * bias_head);
-                let mask = inside[(.., None)] & (key < keys);
-                let added = load(bias + (row[(.., None)] as i64 * bias_row + key as i64), mask = mask);
-                scores = (if soft_cap.is_some() { scores } else { scores * scale }) + added.trans() as T::Acc;
-                factor = LOG2_E as f64 as T::Acc;
+                let strides = BiasStrides { batch: bias_batch, head: bias_head, row: bias_row };
+                let added = biases(bias, strides, (batch, head), (row, key), (queries, keys));
+                bent = biased(bent, scale, soft_cap, added.trans());
             }
+            let Scores { mut scores, factor, slope } = bent;
             if start < whole_from || start + BM > whole_to {
                 let at = row + (keys - queries);
                 let upto = select(inside, minimum(at + (right + 1), keys), 0);
-                let seen = if let Some(left) = left {
-                    hide(scores.trans(), key, at - left, upto)
-                } else {
-                    hide_later(scores.trans(), key, upto)
-                };
-                scores = seen.trans();
+                scores = hide(scores.trans(), key, at, left, upto).trans();
             }
             let log = reshape(logs.load([page, head, vectors + start]), [BM]) as T::Acc;
             let weights = exp2(scores * factor - log);
