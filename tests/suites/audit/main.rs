@@ -57,6 +57,7 @@ mod lints;
 mod loops;
 mod made_descriptors;
 mod maps;
+mod narrow_offsets;
 mod networks;
 mod no_iterations;
 mod operations;
