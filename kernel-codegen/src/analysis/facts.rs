@@ -129,6 +129,8 @@ impl Fact {
             Some(dtype) => Some((dtype.int_min() as i64, dtype.int_max() as i64)),
         };
         let range = known.range.or(any);
+        // One without numbers belongs to code that nothing reaches. One with all says nothing: a run may wrap in it.
+        let tells = |range: &(i64, i64)| range.0 <= range.1 && Some(*range) != any;
         match self {
             Fact::Divisible(divisor) => {
                 let divisor = divisor.min(dtype.map_or(MAX_DIVISOR, most_divisor));
@@ -136,14 +138,13 @@ impl Fact {
                     dim.divisibility = dim.divisibility.max(divisor);
                 }
             }
-            // A range without numbers belongs to code that nothing reaches.
             Fact::AtLeast(bound) => {
-                info.range = range.map(|(lo, hi)| (lo.max(bound), hi)).filter(|(lo, hi)| lo <= hi);
+                info.range = range.map(|(lo, hi)| (lo.max(bound), hi)).filter(|range| tells(range));
             }
             Fact::AtMost(bound) => {
                 let lowest = range.map(|(lo, _)| lo).or((dtype == Some(DType::U64)).then_some(0));
                 let highest = range.map_or(bound, |(_, hi)| hi.min(bound));
-                info.range = lowest.map(|lo| (lo, highest)).filter(|(lo, hi)| lo <= hi);
+                info.range = lowest.map(|lo| (lo, highest)).filter(|range| tells(range));
             }
             Fact::Equal(number) => {
                 let divisibility = pow2_divisor(number.unsigned_abs());

@@ -436,6 +436,9 @@ fn conditions_that_hold_tell_about_what_follows() {
     assert_eq!(range(short), Some((0, 15)), "a && b");
     assert_eq!(range(&short.replace("yield %no", "yield %yes")), None, "!a || b");
     assert_eq!(range("%c: bool = cmp.le %m, %k15"), Some((i64::from(i32::MIN), 15)));
+    let all = "%lowest: i32 = const -2147483648\n %a: bool = cmp.ge %m, %lowest\n %b: bool = cmp.le %m, %highest";
+    let all = format!("%highest: i32 = const 2147483647\n {all}\n %c: bool = and %a, %b");
+    assert_eq!(range(&all), None, "all numbers are no range that keeps runs from wrapping");
     assert_eq!(after(&format!("{sixteen} %c: bool = cmp.eq %m, %k15")).constant, Some(15));
     // The same of what is promised.
     let promised = "%k16: i32 = const 16\n %k0: i32 = const 0\n %q: i32 = rem %m, %k16\n %c: bool = cmp.eq %q, %k0
