@@ -94,6 +94,8 @@ features! {
     Map = "region for single elements";
     /// A load whose addresses are data.
     Gather = "gather";
+    /// Loads at offsets of few bits, which wrap.
+    NarrowOffsets = "narrow offsets";
     /// A load with a mask.
     MaskedLoad = "masked load";
     /// A load of one run of offsets or another.

@@ -90,8 +90,38 @@ pub fn fresh(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
             }
             w.small(index, dtype)
         }
+        3 if w.random.chance(20) => around_middle(w, dtype, shape),
         _ => loaded(w, dtype, shape),
     }
+}
+
+/// One of two loads around the middle of a table, whose offsets are of few bits, a constant apart, and wrap.
+fn around_middle(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
+    w.has(Feature::NarrowOffsets);
+    let (narrow, len) = w.random.pick(&[(DType::I8, 1 << 8), (DType::I8, 1 << 8), (DType::I16, 1 << 16)]);
+    let index = w.like(DType::I32, shape);
+    let at = w.cast(index, narrow);
+    let by = match w.random.chance(80) {
+        true => w.random.range(-9, 9),
+        false => -len / 2,
+    };
+    let by = w.filled(by as f64, narrow, shape);
+    let op = w.random.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Xor]);
+    let other = w.binary(op, at, by).expect("integers");
+    let (input, fact) = w.recipe(dtype, len);
+    let param = w.buffer(dtype, false, input);
+    let (start, half) = (w.func.param(param).value, w.int(len / 2));
+    let middle = w.moved(start, half);
+    let middle = w.repeated(middle, shape);
+    let mut read = |w: &mut Writer, offset: ValueId| {
+        let wide = w.random.pick(&[narrow, narrow, DType::I32, DType::I64]);
+        let offset = w.cast(offset, wide);
+        let pointers = w.moved(middle, offset);
+        w.load(pointers, None, None, fact)
+    };
+    let (one, beside) = (read(w, at), read(w, other));
+    w.keep(one);
+    beside
 }
 
 /// A load from a new buffer.

@@ -328,11 +328,18 @@ impl Writer {
     /// Pointers into a buffer; `offsets` are a tile or a scalar.
     pub fn pointers(&mut self, param: ParamId, offsets: ValueId) -> ValueId {
         let (start, shape) = (self.func.param(param).value, self.shape(offsets));
-        let start = match shape.is_empty() {
-            true => start,
-            false => self.raw(CreateOp::Splat { shape: dims(&shape) }, &[start], &[]).expect("a splat of a pointer")[0],
-        };
+        let start = self.repeated(start, &shape);
         self.moved(start, offsets)
+    }
+
+    /// A pointer repeated to a shape; the pointer if that is empty.
+    pub fn repeated(&mut self, pointer: ValueId, shape: &[i64]) -> ValueId {
+        match shape.is_empty() {
+            true => pointer,
+            false => {
+                self.raw(CreateOp::Splat { shape: dims(shape) }, &[pointer], &[]).expect("a splat of a pointer")[0]
+            }
+        }
     }
 
     /// Pointers moved on.
