@@ -159,19 +159,18 @@ impl Moves<'_> {
     fn straight(&self, id: OpId) -> Moved {
         let operation = self.func.op(id);
         let all = self.any(&operation.operands);
-        match &operation.op {
-            Op::Create(op) => created(op, all),
-            Op::Elementwise(op) => {
-                let moved = self.elementwise(op, &operation.operands);
-                let dtype = operation.results.first().and_then(|&result| self.func.ty(result).dtype());
-                // What the launch or memory adds in so few bits wraps as well as a constant.
-                let computes =
-                    matches!(op, ElementwiseOp::Binary { .. }) && matches!(dtype, Some(DType::I8 | DType::I16));
-                if computes { moved.and(Moved::by(1), u64::max) } else { moved }
-            }
-            Op::Shape(_) | Op::Tile(_) => all,
-            // What a pointer is moved by has been decided by itself.
-            Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => Moved::default(),
+        if let Op::Create(op) = &operation.op {
+            created(op, all)
+        } else if let Op::Elementwise(op) = &operation.op {
+            let moved = self.elementwise(op, &operation.operands);
+            let dtype = operation.results.first().and_then(|&result| self.func.ty(result).dtype());
+            // What the launch or memory adds in so few bits wraps as well as a constant.
+            let computes = matches!(op, ElementwiseOp::Binary { .. }) && matches!(dtype, Some(DType::I8 | DType::I16));
+            if computes { moved.and(Moved::by(1), u64::max) } else { moved }
+        } else if operation.op.touches_memory() {
+            Moved::default()
+        } else {
+            all
         }
     }
 
