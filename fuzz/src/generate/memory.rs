@@ -113,7 +113,7 @@ fn around_middle(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
     let (start, half) = (w.func.param(param).value, w.int(len / 2));
     let middle = w.moved(start, half);
     let middle = w.repeated(middle, shape);
-    let mut read = |w: &mut Writer, offset: ValueId| {
+    let read = |w: &mut Writer, offset: ValueId| {
         let wide = w.random.pick(&[narrow, narrow, DType::I32, DType::I64]);
         let offset = w.cast(offset, wide);
         let pointers = w.moved(middle, offset);
