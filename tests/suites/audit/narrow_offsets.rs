@@ -76,7 +76,7 @@ fn elements_at_words_that_wrap() {
     check(|device| {
         let mut k: Vec<i16> = (0..256).map(|i| (i * 257) as u16 as i16).collect();
         (k[3], k[77], k[130]) = (i16::MIN, i16::MAX, -1);
-        let table: Vec<u8> = (0..65536u32).map(|i| (i * 31 >> 3) as u8).collect();
+        let table: Vec<u8> = (0..65536u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let (ks, tables, mut out) = (device.upload(&k)?, device.upload(&table)?, device.zeros::<u8>(3 * 256)?);
         of_words(&ks, &tables, &mut out).grid(1).launch(device)?;
         let at = |index: i16| table[(32768 + i32::from(index)) as usize];
