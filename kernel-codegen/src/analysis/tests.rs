@@ -58,6 +58,8 @@ fn one_dimension() {
         ("%r: i32[1024] = sub %i, %ns", (1024, 16, 1)),
         // Falling values are not contiguous.
         ("%r: i32[1024] = sub %ns, %i", (1, 1, 1)),
+        ("%r: i32[1024] = minimum %starts, %ns", (1, 16, 1024)),
+        ("%r: i32[1024] = maximum %ms, %starts", (1, 1, 1024)),
         ("%r: i32[1024] = mul %i, %fours", (1, 4, 1)),
         ("%ones: i32[1024] = splat %one\n %r: i32[1024] = mul %offs, %ones", (1024, 1024, 1)),
         ("%r: i32[1024] = div %i, %fours", (1, 1, 4)),
