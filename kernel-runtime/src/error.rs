@@ -86,8 +86,8 @@ pub enum Error {
     InvalidGrid {
         /// The axis, 0 to 2.
         axis: usize,
-        /// The number of programs that was asked for.
-        value: i128,
+        /// The number of programs that was asked for. `i64::MAX` stands for all numbers above.
+        value: i64,
         /// The largest number of programs along this axis.
         limit: u64,
     },
@@ -371,7 +371,7 @@ fn device_range(count: usize) -> String {
     }
 }
 
-fn grid_help(value: i128, limit: u64) -> String {
+fn grid_help(value: i64, limit: u64) -> String {
     if value < 0 {
         return "which is less than none; look for an overflow where it is computed".into();
     }

@@ -33,7 +33,7 @@ pub struct NoGrid(());
 
 /// The grid of a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Grid([i128; 3]);
+pub struct Grid([i64; 3]);
 
 /// Whether a call has a grid.
 #[diagnostic::on_unimplemented(
@@ -43,11 +43,11 @@ pub struct Grid([i128; 3]);
 )]
 pub trait HasGrid: MaybeGrid {
     /// The programs along each axis.
-    fn programs(self) -> [i128; 3];
+    fn programs(self) -> [i64; 3];
 }
 
 impl HasGrid for Grid {
-    fn programs(self) -> [i128; 3] {
+    fn programs(self) -> [i64; 3] {
         self.0
     }
 }
@@ -55,17 +55,17 @@ impl HasGrid for Grid {
 /// What is known of a call's grid, for looking at its code.
 pub trait MaybeGrid {
     /// The programs along each axis, if the call says.
-    fn known(&self) -> Option<[i128; 3]>;
+    fn known(&self) -> Option<[i64; 3]>;
 }
 
 impl MaybeGrid for Grid {
-    fn known(&self) -> Option<[i128; 3]> {
+    fn known(&self) -> Option<[i64; 3]> {
         Some(self.0)
     }
 }
 
 impl MaybeGrid for NoGrid {
-    fn known(&self) -> Option<[i128; 3]> {
+    fn known(&self) -> Option<[i64; 3]> {
         None
     }
 }
@@ -321,7 +321,7 @@ macro_rules! calls {
             }
 
             /// The call without its types, and the programs along each axis.
-            pub(super) fn into_parts(self) -> (Box<Invocation<'a>>, [i128; 3])
+            pub(super) fn into_parts(self) -> (Box<Invocation<'a>>, [i64; 3])
             where
                 G: HasGrid,
             {

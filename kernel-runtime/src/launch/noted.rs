@@ -28,7 +28,7 @@ pub(crate) fn is_active() -> bool {
 
 /// Notes a launch that has been checked.
 #[cold]
-pub(super) fn note(call: &Invocation<'_>, grid: [i128; 3], device: &Device) -> Result<()> {
+pub(super) fn note(call: &Invocation<'_>, grid: [i64; 3], device: &Device) -> Result<()> {
     let shape = CallShape::of(call, grid)?.on_processors(device.multiprocessor_count());
     SEEN.with_borrow_mut(|seen| seen.push(shape));
     Ok(())

@@ -93,7 +93,7 @@ impl Preview {
 
 impl CallShape {
     /// The shape of a call.
-    pub(super) fn of(call: &Invocation<'_>, programs: [i128; 3]) -> Result<CallShape> {
+    pub(super) fn of(call: &Invocation<'_>, programs: [i64; 3]) -> Result<CallShape> {
         let tuning = call.tuning()?;
         let written = |kind: ArgKind| matches!(kind, ArgKind::Scalar | ArgKind::Const);
         let scalar = |arg: &super::args::Arg<'_>| {

@@ -16,7 +16,7 @@ use kernel_core::backend::Timings;
 
 impl Invocation<'_> {
     /// Starts the kernel on `device`.
-    pub(super) fn launch(mut self: Box<Self>, grid: [i128; 3], device: &Device) -> Result<()> {
+    pub(super) fn launch(mut self: Box<Self>, grid: [i64; 3], device: &Device) -> Result<()> {
         // Errors are long: where there is none, none is moved.
         match self.start(grid, device) {
             Ok(()) => {
@@ -31,7 +31,7 @@ impl Invocation<'_> {
     }
 
     #[inline(always)]
-    pub(super) fn start(&mut self, grid: [i128; 3], device: &Device) -> Result<()> {
+    pub(super) fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         if watchers::is_anybody_there() {
             return self.start_watched(grid, device);
         }
@@ -41,7 +41,7 @@ impl Invocation<'_> {
     /// As `start`, where somebody looks on. What is noted instead of made is in no profile.
     #[cold]
     #[inline(never)]
-    fn start_watched(&mut self, grid: [i128; 3], device: &Device) -> Result<()> {
+    fn start_watched(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         if noted::is_active() {
             return self.start_checked(grid::check(grid), device);
         }
@@ -51,7 +51,7 @@ impl Invocation<'_> {
     }
 
     #[inline(always)]
-    fn start_unwatched(&mut self, grid: [i128; 3], device: &Device) -> Result<()> {
+    fn start_unwatched(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         let stream = self.stream.unwrap_or_else(|| device.default_stream());
         let checked = grid::check(grid);
         if let Ok(grid) = checked
@@ -86,7 +86,7 @@ impl Invocation<'_> {
             return Ok(());
         }
         if noted::is_active() {
-            return noted::note(self, dispatch.grid.map(i128::from), device);
+            return noted::note(self, dispatch.grid.map(i64::from), device);
         }
         if device.is_cuda() { gpu::launch_cold(self, &dispatch) } else { cpu::launch(self, &dispatch) }
     }
@@ -113,7 +113,7 @@ impl Invocation<'_> {
     }
 
     /// Compiles what a launch with this grid runs.
-    pub(super) fn compile(&self, target: Target, grid: Option<[i128; 3]>) -> Result<CompiledKernel> {
+    pub(super) fn compile(&self, target: Target, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
         let (tuning, grid) = (self.tuning_for(target)?, grid.map(grid::check).transpose()?);
         self.with_spec(tuning, |spec| gpu::compile_call(self, spec, target, grid))
     }
@@ -138,7 +138,7 @@ impl Invocation<'_> {
         }
     }
 
-    pub(super) fn compile_on(&self, device: &Device, grid: Option<[i128; 3]>) -> Result<CompiledKernel> {
+    pub(super) fn compile_on(&self, device: &Device, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
         let tuning = device.target().map_or_else(|| self.tuning(), |target| self.tuning_for(target))?;
         let grid = grid.map(grid::check).transpose()?;
         self.with_spec(tuning, |spec| gpu::compile_on(self, spec, device, grid))

@@ -145,7 +145,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn launched(&mut self, call: &mut Invocation<'_>, grid: [i128; 3]) -> Result<()> {
+    fn launched(&mut self, call: &mut Invocation<'_>, grid: [i64; 3]) -> Result<()> {
         self.once()?;
         if !self.device.is_cuda() {
             call.time_limit = call.time_limit.or(Some(self.limit));

@@ -15,7 +15,7 @@ static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 pub(crate) struct Launched {
     pub(crate) kernel: &'static str,
     pub(crate) place: Place,
-    pub(crate) grid: [i128; 3],
+    pub(crate) grid: [i64; 3],
 }
 
 /// Code that was loaded, as those want to know it who look on.

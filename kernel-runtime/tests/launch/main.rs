@@ -198,13 +198,11 @@ fn grids_beyond_the_hardware_are_refused() -> Result<()> {
             for value in [i64::from(limit) + 1, -1] {
                 let mut grid = [1; 3];
                 grid[axis] = value;
-                assert_eq!(launch(grid), Err(Error::InvalidGrid { axis, value: value.into(), limit: limit.into() }));
+                assert_eq!(launch(grid), Err(Error::InvalidGrid { axis, value, limit: limit.into() }));
             }
         }
         let text = launch([-1, 1, 1]).expect_err("a negative grid").to_string();
         assert!(text.contains("-1 programs along axis 0"), "{text}");
-        let text = count(kernel, &mut out, 1).grid(u64::MAX).launch(device).expect_err("too large").to_string();
-        assert!(text.contains("18446744073709551615 programs along axis 0, the limit is 2147483647"), "{text}");
         assert_eq!(out.to_vec()?, [0]);
         Ok(())
     })
